@@ -20,9 +20,9 @@ from spread import spread
 from tstar_envs import find_entry
 from tstar_train.build import build
 from tstar_train.config import Config
+from tstar_train.distributed import Alone
 from tstar_train.loop import Trainer, iterate
 from tstar_train.presets import choose, with_nodes
-from tstar_train.world import Alone
 
 FAMILIES = ("hotpotqa", "sokoban-easy", "blocksworld-stack")
 PHASES = ("rollout", "tree", "valuation", "grafting", "update")

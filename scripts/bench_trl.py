@@ -25,10 +25,10 @@ from trl import GRPOConfig, GRPOTrainer
 from tstar_envs import find_entry
 from tstar_train.build import trainer_of
 from tstar_train.config import Config, OptimConfig, RolloutConfig
+from tstar_train.distributed import Alone
 from tstar_train.loop import iterate
 from tstar_train.policy.chat import ChatCodec
 from tstar_train.policy.model import Policy
-from tstar_train.world import Alone
 
 TASKS, GROUP, TURNS, TOKENS = 4, 8, 4, 24
 

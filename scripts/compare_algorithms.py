@@ -35,9 +35,9 @@ from tstar_train.config import Config
 from tstar_train.evaluate import Measurement
 from tstar_train.presets import choose
 from tstar_train.ranks import all_ranks, order
-from tstar_train.recipes.built_in import recipe_of
+from tstar_train.recipes.recipe import recipe_of
 from tstar_train.run import resume_run, train
-from tstar_train.warmstart.build import build_weights
+from tstar_train.warmstart import build_weights
 
 try:
     from scripts.compared_tables import (

@@ -24,9 +24,9 @@ import tyro
 from numpy.typing import NDArray
 
 from tstar_envs import TextEnv, cluster_bootstrap
-from tstar_train.algorithms.advantages import discounted_returns, gigpo_step, grpo
+from tstar_train.advantages import discounted_returns, gigpo_step, grpo
 from tstar_train.config import RolloutConfig
-from tstar_train.rollout.penalties import penalties
+from tstar_train.learner.rows import penalties
 from tstar_train.tree import build_tree
 
 ACTIONS = ("Up", "Down", "Left", "Right")

@@ -17,14 +17,14 @@ from gpu_parts import bench_of
 from gpu_runs import ROOT, SHORT, Bench, Program, memory, phases, records, training
 
 from tstar_train.build import build
-from tstar_train.clock import Clock
 from tstar_train.config import Config, LoraConfig
+from tstar_train.distributed import Alone
+from tstar_train.learner.batch import Micro
 from tstar_train.loop import Trainer, iterate
-from tstar_train.optim.batch import Micro
+from tstar_train.metrics import Clock
 from tstar_train.plan import described_model, plan
 from tstar_train.presets import large
-from tstar_train.rollout.stream import TaskStream
-from tstar_train.world import Alone
+from tstar_train.rollout.collect import TaskStream
 
 GIB = 1 << 30
 TURNS, MOST_TOKENS, CASE_SECONDS = 2, 256, 90.0  # of an iteration that is timed; a case's time

@@ -27,14 +27,14 @@ from torch import Tensor
 from tstar_envs import find_entry
 from tstar_train.build import build
 from tstar_train.config import LoraConfig
+from tstar_train.distributed import Alone
 from tstar_train.engines.check import hand_over
 from tstar_train.engines.vllm import VLLMEngine
+from tstar_train.learner.base import tied
 from tstar_train.loop import iterate
-from tstar_train.optim.files import tied
 from tstar_train.policy.model import Policy, load_policy
-from tstar_train.recipes.built_in import policy_name
-from tstar_train.rollout.stream import TaskStream
-from tstar_train.world import Alone
+from tstar_train.recipes.recipe import policy_name
+from tstar_train.rollout.collect import TaskStream
 
 GIB = 1 << 30
 LIMIT, ROWS, COPIES, REPLY = (

@@ -20,19 +20,17 @@ import tyro
 from tstar_envs import find_entry
 from tstar_train.build import trainer_of
 from tstar_train.config import Config
+from tstar_train.distributed import Alone
 from tstar_train.engines.local import LocalEngine
-from tstar_train.grafting.graft import graft
-from tstar_train.grafting.verify import verify
+from tstar_train.grafting import graft, verify
 from tstar_train.loop import iterate
 from tstar_train.policy.model import Policy, load_policy
 from tstar_train.presets import tiny, with_nodes
-from tstar_train.recipes.built_in import policy_name
-from tstar_train.rollout.group import GroupResult
-from tstar_train.rollout.play_on import play_on
-from tstar_train.rollout.select import sampling_of, training_spec
+from tstar_train.recipes.recipe import policy_name
+from tstar_train.rollout.collect import play_on, sampling_of, training_spec
 from tstar_train.tree import Divergence
 from tstar_train.tree.node import Member
-from tstar_train.world import Alone
+from tstar_train.types import GroupResult
 
 
 @dataclass(frozen=True)

@@ -20,15 +20,13 @@ from torch import Tensor
 from tstar_envs import find_entry
 from tstar_train.build import trainer_of
 from tstar_train.config import Config
+from tstar_train.distributed import Alone
 from tstar_train.loop import iterate
+from tstar_train.policy.files import settings_name
 from tstar_train.policy.model import Policy, load_policy
-from tstar_train.policy.shipped import settings_name
 from tstar_train.presets import tiny
-from tstar_train.recipes.built_in import load_recipe
-from tstar_train.warmstart.build import PracticeMix
-from tstar_train.warmstart.demonstrations import practice_rows
-from tstar_train.warmstart.imitate import imitation_loss, pad_rows
-from tstar_train.world import Alone
+from tstar_train.recipes.recipe import load_recipe
+from tstar_train.warmstart import PracticeMix, imitation_loss, pad_rows, practice_rows
 
 STEPS = (0.1, 0.3, 1.0)
 

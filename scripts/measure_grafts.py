@@ -15,16 +15,14 @@ import torch
 
 from tstar_envs import find_entry
 from tstar_train.build import trainer_of
+from tstar_train.distributed import Alone
 from tstar_train.engines.local import LocalEngine
-from tstar_train.grafting.graft import graft
-from tstar_train.grafting.verify import verify
+from tstar_train.grafting import graft, verify
 from tstar_train.loop import iterate
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
-from tstar_train.recipes.built_in import policy_name
-from tstar_train.rollout.collect import EnvSpec
-from tstar_train.rollout.select import sampling_of
-from tstar_train.world import Alone
+from tstar_train.recipes.recipe import policy_name
+from tstar_train.rollout.collect import EnvSpec, sampling_of
 
 KINDS = {
     "written at temperature 1": {"temperature": 1.0, "fallback": "none"},

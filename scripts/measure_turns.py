@@ -21,10 +21,10 @@ from tstar_envs import Snapshot, TextEnv, find_entry
 from tstar_train.build import held_out_tasks, make_env
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.codec import Codec
+from tstar_train.policy.files import settings_name
 from tstar_train.policy.model import load_policy
-from tstar_train.policy.shipped import settings_name
 from tstar_train.presets import tiny
-from tstar_train.rollout.transcript import Transcript
+from tstar_train.rollout.player import Transcript
 
 KINDS = ("best", "detour", "unchanged", "loses")
 Env = TextEnv[Any, Any]

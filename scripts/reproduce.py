@@ -24,17 +24,14 @@ from rich.console import Console
 from tstar_envs import cluster_bootstrap, find_entry, parse_options
 from tstar_train.build import build, held_out_tasks, make_env, trainer_of
 from tstar_train.config import Config
+from tstar_train.distributed import Alone
 from tstar_train.evaluate import Measurement, differences, measure, paired_difference
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny, with_nodes
 from tstar_train.ranks import all_ranks, order
-from tstar_train.recipes.built_in import recipe_of
-from tstar_train.recipes.warm_start import ImitationSchedule
+from tstar_train.recipes.recipe import ImitationSchedule, recipe_of
 from tstar_train.run import resume_run, train
-from tstar_train.warmstart.build import PracticeMix
-from tstar_train.warmstart.demonstrations import practice_rows, shuffled
-from tstar_train.warmstart.imitate import imitate
-from tstar_train.world import Alone
+from tstar_train.warmstart import PracticeMix, imitate, practice_rows, shuffled
 
 METHODS = ("tstar", "grpo", "imitation")
 # Of the control's practice; far from the seeds of the stages of a warm start (1,000 apart), whose demonstrations the policy has seen.

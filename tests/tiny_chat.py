@@ -8,8 +8,8 @@ from typing import Any
 from tstar_envs import find_entry, parse_reply
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.model import load_policy
-from tstar_train.recipes.built_in import load_recipe, policy_name
-from tstar_train.rollout.transcript import Transcript
+from tstar_train.recipes.recipe import load_recipe, policy_name
+from tstar_train.rollout.player import Transcript
 
 SEARCH, RESULT = (
     ("<|begin_search_query|>", "<|end_search_query|>"),

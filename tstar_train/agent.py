@@ -10,12 +10,11 @@ import torch
 from tstar_envs import ResetNeeded, TextEnv, UnknownOption, find_entry
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.chat import SearchR1Codec
-from tstar_train.policy.limit import ContextTooLong, position_limit
+from tstar_train.policy.files import is_tiny, settings_name
+from tstar_train.policy.kv import ContextTooLong, position_limit
 from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, load_policy
-from tstar_train.policy.shipped import is_tiny, settings_name
-from tstar_train.recipes.built_in import load_recipe, policy_name
-from tstar_train.recipes.recipe import EnvRecipe
-from tstar_train.rollout.transcript import Transcript
+from tstar_train.recipes.recipe import EnvRecipe, load_recipe, policy_name
+from tstar_train.rollout.player import Transcript
 
 _ONE_AT_A_TIME = threading.Lock()  # threads that compute side by side take longer than one after the other
 

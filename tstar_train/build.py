@@ -11,15 +11,17 @@ from rich.console import Console
 from tstar_envs import EnvironmentFailed, TextEnv, UnknownOption, called, find_entry, task_ids_of
 from tstar_train.algorithms import algorithm_class
 from tstar_train.config import Config
+from tstar_train.distributed import World, together
 from tstar_train.engines.check import check_agreement, require_following
 from tstar_train.engines.factory import make_engine
 from tstar_train.engines.local import LocalEngine
+from tstar_train.learner.deepspeed import DeepSpeedLearner
+from tstar_train.learner.reference import AdapterReference, CopiedReference, Reference
+from tstar_train.learner.torch import TorchLearner
 from tstar_train.loop import Trainer
-from tstar_train.optim.deepspeed_learner import DeepSpeedLearner
-from tstar_train.optim.reference import AdapterReference, CopiedReference, Reference
-from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.policy.critic import Critic
-from tstar_train.policy.limit import context_limit
+from tstar_train.policy.files import is_tiny
+from tstar_train.policy.kv import context_limit
 from tstar_train.policy.lora import add_adapters, has_adapters
 from tstar_train.policy.model import (
     ONE_THREAD_BELOW,
@@ -28,11 +30,9 @@ from tstar_train.policy.model import (
     load_policy,
     recompute_layers,
 )
-from tstar_train.policy.shipped import is_tiny
 from tstar_train.presets import require_train_split
-from tstar_train.recipes.built_in import policy_name
-from tstar_train.rollout.stream import TaskStream
-from tstar_train.world import World, together
+from tstar_train.recipes.recipe import policy_name
+from tstar_train.rollout.collect import TaskStream
 
 VALIDATION = "valid"  # the split that weights are chosen by
 

@@ -1,27 +1,32 @@
-"""Checkpoints: everything a run's future depends on, written atomically, verified on reading."""
+"""Checkpoints: saving, the best one, and taking a run up again."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import hashlib
 import json
 import os
 import pickle
+import shlex
 import shutil
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from safetensors import SafetensorError
 
-from tstar_envs import BadData, TStarError, UnknownOption, read_json, write_whole
-from tstar_train.config import Config
-from tstar_train.loop import Trainer
-from tstar_train.policy.checksums import check_files, sha256_of
-from tstar_train.policy.published import save_description
-from tstar_train.policy.weight_names import save_renamed
-from tstar_train.world import together
+from tstar_envs import BadData, TStarError, UnknownOption, find_entry, parse_options, read_json, write_whole
+from tstar_envs.redaction import HIDDEN, without_secrets
+from tstar_train.config import ENVIRONMENT_OPTIONS, Config
+from tstar_train.distributed import together
+from tstar_train.loop import Trainer, share_of_episodes, share_of_minutes
+from tstar_train.policy.files import check_files, sha256_of
+from tstar_train.policy.model import save_description, save_renamed
+from tstar_train.stopping import hidden_options, option
+from tstar_train.tracking import RunFolder
 
 
 class BadCheckpoint(TStarError, RuntimeError):
@@ -268,3 +273,233 @@ def _load(trainer: Trainer, path: Path) -> None:
         raise BadCheckpoint(
             f"{path} cannot be read ({error}); delete it to resume from the one before"
         ) from error
+
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux, <fcntl.h> and <linux/fs.h>
+
+
+def best_folder(out: Path) -> Path:
+    """Where a run keeps it."""
+    return out / "best"
+
+
+def keep_best(out: Path, iteration: int) -> None:
+    """Let ``best`` be what ``checkpoints/<iteration>`` is, in place of what it was. Files are shared where there are hard links.
+
+    Args:
+        out: the run folder.
+        iteration: whose checkpoint is there.
+    """
+    checkpoint, partial = _checkpoint(out, iteration), out / ".partial-best"
+    remove_folder(partial)
+    partial.mkdir()
+    for file in checkpoint.iterdir():
+        link(file, partial / file.name)
+    replace_folder(partial, best_folder(out))
+
+
+def restore_best(out: Path, iteration: int) -> None:
+    """Bring ``best`` to an iteration if it is another one's: the run was killed before it was replaced, or resumes from further back.
+
+    Raises:
+        BadCheckpoint: it is damaged, or is to be made from a checkpoint that is.
+    """
+    try:
+        found = read_json(best_folder(out) / "state.json").get("iteration")
+    except TStarError:  # missing or no state, and so no checkpoint
+        found = None
+    if found == iteration:
+        verified_best(out, iteration)
+        return
+    lost = f"the weights of iteration {iteration}, which validation chose, are lost: put that folder back, or start a new run"
+    read_state(_checkpoint(out, iteration), iteration, lost)
+    keep_best(out, iteration)
+
+
+def verified_best(out: Path, iteration: int) -> Path:
+    """The folder, once every file of it is known to be what was written.
+
+    Raises:
+        BadCheckpoint: it is damaged, or another iteration's.
+    """
+    path = best_folder(out)
+    read_state(
+        path, iteration, f"delete it, and --resume {out} makes it again from {_checkpoint(out, iteration)}"
+    )
+    return path
+
+
+def _checkpoint(out: Path, iteration: int) -> Path:
+    return out / "checkpoints" / f"{iteration:06d}"
+
+
+def replace_folder(new: Path, old: Path) -> None:
+    """Put a folder in another one's place.
+
+    Linux exchanges the two in one stroke. Where it cannot (other systems, some network mounts) the name is missing for a moment between
+    two renames; a run that is killed then makes it again from the checkpoint, which is kept as long.
+    """
+    doomed = old.with_name(f".partial-old-{old.name}")
+    remove_folder(doomed)
+    if old.exists() and not exchange_folders(new, old):
+        old.rename(doomed)
+    if not old.exists():
+        new.rename(old)
+    remove_folder(new)
+    remove_folder(doomed)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder if it is there."""
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def exchange_folders(one: Path, other: Path) -> bool:
+    """Exchange two folders by name in one stroke (renameat2).
+
+    Returns:
+        Whether the system could; else both are where they were.
+    """
+    try:
+        call = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    return bool(call(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0)
+
+
+def resumed(
+    out: Path, config: Config, iterations: int | None, console: Console
+) -> tuple[Path | None, Config]:
+    """The newest checkpoint of a run, verified, and the options that it goes on with.
+
+    Args:
+        out: the run folder, which must be ours (see ``claim``).
+        config: what its ``config.json`` says.
+        iterations: train up to so many, None for as many as it was started with.
+        console: for what is said.
+
+    Returns:
+        (checkpoint or None if there is none yet, options).
+
+    Raises:
+        BadCheckpoint: the checkpoint is damaged.
+        UnknownOption: ``config.json`` was edited, or ``iterations`` does not make the run longer.
+    """
+    remove_partial(out)
+    for left in out.glob(".report.html.*"):
+        left.unlink()
+    checkpoint = latest_checkpoint(out)
+    if checkpoint is None:
+        if iterations is not None:
+            config = _longer(config, iterations, config.iterations, out)
+            write_whole(out / "config.json", config.to_json())
+        return None, config
+    state = read_state(checkpoint)
+    check_same_options(checkpoint, state, config)
+    made_with = state["config"].get("iterations")
+    if iterations is None:
+        if config.iterations != made_with:
+            raise UnknownOption(
+                f"{out / 'config.json'} was edited (iterations is {config.iterations}, the run was made with {made_with}): "
+                f"put it back; to make the run longer: --resume {out} --iterations N"
+            )
+        return checkpoint, config
+    config = _longer(config, iterations, made_with, out)
+    if share_of_minutes(config, state["seconds"]) > 1:
+        raise UnknownOption(
+            f"the run was ended by --minutes {config.minutes:g}, so that more iterations change nothing"
+        )
+    if share_of_episodes(config, state.get("cursor", 0)) >= 1:
+        raise UnknownOption(
+            f"the run was ended by --episodes {config.episodes}, so that more iterations change nothing"
+        )
+    if config.iterations > made_with:
+        _extend(out, checkpoint, state, config)
+        console.print(
+            f"the run goes on to {config.iterations} iterations instead of {made_with}", highlight=False
+        )
+    return checkpoint, config
+
+
+def with_secrets(config: Config, given: Mapping[str, Sequence[str]], out: Path) -> Config:
+    """The options of a run with those that hold a secret, which no file of it does, as they are given again.
+
+    Args:
+        config: as ``config.json`` says.
+        given: ``key=value`` pairs by the field of ``config``.
+        out: the run folder, for messages.
+
+    Raises:
+        UnknownOption: one is missing, or one is given that the run has otherwise.
+    """
+    for field in ENVIRONMENT_OPTIONS:
+        stored = getattr(config, field)
+        told = parse_options(find_entry(config.env), given.get(field, ()))
+        for name, value in told.items():
+            if without_secrets({name: value}) != {name: stored.get(name)}:
+                raise UnknownOption(
+                    f"--resume goes on with the run's own options and takes no others, got {option(field)} "
+                    f"{name}={without_secrets(value, name)} where {out} has {stored.get(name)!r}; only secrets are given again"
+                )
+        parts: dict[str, Any] = {field: {**stored, **told}}
+        config = replace(config, **parts)
+    missing = hidden_options(config)
+    if missing:
+        raise UnknownOption(
+            f"no file of {out} holds the secrets of its options: give them again, each in place of {HIDDEN}: --resume {out} "
+            f"{shlex.join(missing)}"
+        )
+    return config
+
+
+def finished(out: Path, config: Config, checkpoint: Path | None) -> dict[str, Any] | None:
+    """The summary of a run that is complete, None if it is not.
+
+    Raises:
+        BadData: the summary, or what was logged, is damaged or not of this run.
+    """
+    path = out / "summary.json"
+    if not path.exists():
+        return None
+    summary: dict[str, Any] = read_json(path)
+    done = int(checkpoint.name) if checkpoint is not None else 0
+    if summary.get("iterations") != done or type(summary["iterations"]) is not int:
+        raise BadData(
+            f"{path} is of {summary.get('iterations')!r:.40} iterations, the newest checkpoint of {done}: remove it to measure the "
+            f"checkpoint again"
+        )
+    RunFolder(out, config).cut(done)
+    return summary
+
+
+def _longer(config: Config, iterations: int, before: Any, out: Path) -> Config:
+    if not isinstance(before, int) or iterations < before:
+        raise UnknownOption(
+            f"--iterations {iterations}: {out} was started with {before}, and a run can only be made longer"
+        )
+    return replace(config, iterations=iterations)
+
+
+def _extend(out: Path, checkpoint: Path, state: dict[str, Any], config: Config) -> None:
+    """Write down that a run goes on, keeping the result that it had.
+
+    The options come first and the checkpoint's word of them last: killed in between, the same command does the rest.
+    """
+    had = state["iteration"]
+    write_whole(out / "config.json", config.to_json())
+    for name in ("summary.json", "evaluation.json"):
+        if (out / name).exists() and (name == "summary.json" or "after" in read_json(out / name)):
+            kept = out / name.replace(".json", f"-{had:06d}.json")
+            write_whole(kept, (out / name).read_bytes())
+            if name == "summary.json":
+                (out / name).unlink()
+    recorded = read_json(out / "evaluation.json")
+    rest = {
+        key: value
+        for key, value in recorded.items()
+        if key not in ("after", "difference", "ci_low", "ci_high", "chosen")
+    }
+    RunFolder(out, config).write("evaluation.json", rest)
+    longer = {**state, "config": {**state["config"], "iterations": config.iterations}}
+    write_whole(checkpoint / "state.json", json.dumps(longer, indent=1))

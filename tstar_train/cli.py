@@ -27,7 +27,7 @@ from tstar_train.config_check import flag, options
 from tstar_train.presets import LARGE, chosen, with_algorithm, with_nodes
 
 if TYPE_CHECKING:
-    from tstar_train.world import World
+    from tstar_train.distributed import World
 
 _USAGE = """python -m tstar_train --env ENV [options]
        python -m tstar_train --resume RUN [--iterations N]
@@ -80,7 +80,7 @@ _ONCE = ("--env", "--model", "--out", "--resume")
 
 def _take_rank(known: argparse.Namespace, rest: Sequence[str], console: Output) -> None:
     """The same where ``torchrun`` started this process, and others beside it."""
-    from tstar_train.launch import from_torchrun
+    from tstar_train.distributed import from_torchrun
     from tstar_train.ranks import follow_torchrun, leading
 
     torchrun = from_torchrun(_patience(rest))
@@ -320,7 +320,7 @@ def warmstart_command(arguments: Sequence[str]) -> int:
     options = parser.parse_args(list(arguments))
     if options.steps is not None and options.steps < 1:
         raise UnknownOption(f"--steps must be 1 or more, got {options.steps}")
-    from tstar_train.warmstart.build import build_weights
+    from tstar_train.warmstart import build_weights
 
     build_weights(find_entry(options.env), options.out, options.seed, options.steps, Output())
     return 0

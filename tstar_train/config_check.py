@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from tstar_envs import MissingExtra, UnknownOption
 from tstar_train.algorithms import ALGORITHMS, algorithm_class
-from tstar_train.config import Config
-from tstar_train.ranges import range_of
+from tstar_train.config import Config, range_of
 
 
 def check(config: Config) -> None:

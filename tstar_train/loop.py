@@ -12,21 +12,19 @@ from typing import Any
 
 from tstar_train.algorithms.base import Algorithm
 from tstar_train.algorithms.tstar import TStar
-from tstar_train.clock import Clock
 from tstar_train.config import Config
+from tstar_train.distributed import World, together
 from tstar_train.engines.base import Engine
 from tstar_train.engines.check import hand_over, most_nats
-from tstar_train.metrics import anchor, summarize
-from tstar_train.optim.batch import dealt_steps
-from tstar_train.optim.learner import Learner
-from tstar_train.optim.rows import make_rows
-from tstar_train.optim.terms import SurgicalTerm
-from tstar_train.optim.update import Batching, annotate, update
+from tstar_train.learner.base import Learner
+from tstar_train.learner.batch import dealt_steps
+from tstar_train.learner.rows import make_rows
+from tstar_train.learner.terms import SurgicalTerm
+from tstar_train.learner.update import Batching, annotate, update
+from tstar_train.metrics import Clock, anchor, summarize
 from tstar_train.policy.model import Policy
-from tstar_train.rollout.group import GroupResult, Played
-from tstar_train.rollout.select import sample_groups, sampling_of, training_spec
-from tstar_train.rollout.stream import TaskStream
-from tstar_train.world import World, together
+from tstar_train.rollout.collect import TaskStream, sample_groups, sampling_of, training_spec
+from tstar_train.types import GroupResult, Played
 
 
 @dataclass

@@ -31,14 +31,13 @@ from tstar_train.build import (
 )
 from tstar_train.config import Config
 from tstar_train.config_check import check
-from tstar_train.optim.torch_learner import PARTS_BELOW
-from tstar_train.optim.zero import BUCKET
-from tstar_train.policy.activations import activations_of, intermediate_size
-from tstar_train.policy.capability import require_text_config
-from tstar_train.policy.kv import cache_bytes_per_token, rows_that_fit
-from tstar_train.policy.shipped import model_source
-from tstar_train.recipes.built_in import policy_name
-from tstar_train.rollout.select import training_spec
+from tstar_train.learner.deepspeed import BUCKET
+from tstar_train.learner.torch import PARTS_BELOW
+from tstar_train.policy.files import model_source
+from tstar_train.policy.kv import activations_of, cache_bytes_per_token, intermediate_size, rows_that_fit
+from tstar_train.policy.model import require_text_config
+from tstar_train.recipes.recipe import policy_name
+from tstar_train.rollout.collect import training_spec
 
 # Bytes that the loss holds for each wanted token and word of the vocabulary at its peak: logits in single precision, scaled, their
 # log-softmax, the entropy's two factors, and in the backward pass as many gradients again.

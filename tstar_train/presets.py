@@ -11,8 +11,8 @@ from typing import Any, cast
 from tstar_envs import EnvEntry, UnknownOption, find_entry
 from tstar_train.algorithms import options_set_by
 from tstar_train.config import Config, RolloutConfig
-from tstar_train.policy.shipped import has_tiny, is_tiny, settings_name, warmstart_advice
-from tstar_train.recipes.built_in import load_recipe, policy_name
+from tstar_train.policy.files import has_tiny, is_tiny, settings_name, warmstart_advice
+from tstar_train.recipes.recipe import load_recipe, policy_name
 from tstar_train.tree import GAMMA, Credit, Nodes
 
 

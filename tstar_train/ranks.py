@@ -14,11 +14,10 @@ import torch
 from tstar_train.build import build, processes_of
 from tstar_train.checkpoint import load_state
 from tstar_train.config import Config
+from tstar_train.distributed import Distributed, RankFailed, World, launched
 from tstar_train.evaluate import measure
-from tstar_train.launch import launched
 from tstar_train.loop import Trainer, iterate
 from tstar_train.stopping import SIGNALS
-from tstar_train.world import Distributed, RankFailed, World
 
 # What all ranks do together, by name.
 ORDERS: dict[str, Any] = {

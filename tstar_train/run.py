@@ -1,37 +1,311 @@
-"""A whole run: the only place that builds everything."""
+"""Runs: measure, train, validate, measure, report."""
 
 from __future__ import annotations
 
 import importlib.util
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from tstar_envs import BadData, EnvironmentFailed, InfrastructureError, MissingExtra, UnknownOption
+from tstar_envs import (
+    BadData,
+    EnvironmentFailed,
+    InfrastructureError,
+    MissingExtra,
+    UnknownOption,
+    find_entry,
+)
 from tstar_envs.utils import counted
-from tstar_train.build import build, device_of, held_out_tasks, make_env, training_tasks, validation_tasks
-from tstar_train.checkpoint import Progress, latest_checkpoint, read_state
+from tstar_train.build import (
+    VALIDATION,
+    build,
+    device_of,
+    held_out_tasks,
+    make_env,
+    training_tasks,
+    validation_tasks,
+)
+from tstar_train.checkpoint import (
+    Progress,
+    best_folder,
+    finished,
+    keep_best,
+    latest_checkpoint,
+    read_state,
+    restore_best,
+    resumed,
+    save_checkpoint,
+    verified_best,
+    with_secrets,
+)
 from tstar_train.claim import claimed
 from tstar_train.config import Config
 from tstar_train.config_check import check
-from tstar_train.display import waiting
+from tstar_train.distributed import RankFailed, World
 from tstar_train.engines.check import EngineMismatch
 from tstar_train.engines.factory import require_engine
-from tstar_train.evaluate import Measurement
+from tstar_train.evaluate import Measurement, header, print_result, summarized
 from tstar_train.finite import NotFinite
-from tstar_train.loop import Trainer
+from tstar_train.loop import IterationResult, Trainer, share_of_episodes, share_of_minutes
 from tstar_train.ranks import all_ranks, order
 from tstar_train.report import write_report
-from tstar_train.result import header, print_result, summarized
-from tstar_train.resume import finished, resumed, with_secrets
 from tstar_train.stopping import Stop, resume_command, stop_signals
-from tstar_train.tracking import LoggerFailed, RunFolder
-from tstar_train.training import train_on
-from tstar_train.validation import Validation
-from tstar_train.world import RankFailed, World
+from tstar_train.tracking import VALIDATIONS, Display, LoggerFailed, RunFolder, waiting
+
+# A mean of shares differs in its last bits with the order of its terms; a difference of one episode is far larger.
+_DIGITS = 9
+
+
+class Validation:
+    """The validations of a run so far, and the best weights by them.
+
+    Args:
+        config: of the run.
+        folder: of the run, cut to where it goes on.
+        tasks: what is validated on; none: nothing is.
+        console: for the results.
+
+    Attributes:
+        means: mean outcome at each validated iteration.
+
+    Raises:
+        BadData: a recorded validation cannot be read.
+        BadCheckpoint: the weights that were chosen so far are lost.
+    """
+
+    def __init__(self, config: Config, folder: RunFolder, tasks: Sequence[str], console: Console) -> None:
+        self._config = config
+        self._folder = folder
+        self._tasks = tasks
+        self._console = console
+        self.means: dict[int, float] = {}
+        if not tasks:
+            return
+        records = folder.validations()
+        for record in records:
+            if not isinstance(record.get("mean"), int | float):
+                raise BadData(
+                    f"{folder.path / VALIDATIONS}: no 'mean' of iteration {record['iteration']}: put the file back"
+                )
+            self.means[record["iteration"]] = record["mean"]
+        if records:
+            restore_best(folder.path, self.best)
+            folder.draw_validation(records[-1])  # a kill after its line may have come before its points
+
+    def due(self, iteration: int, last: bool) -> bool:
+        """Whether the weights after an iteration are to be validated and were not yet.
+
+        Args:
+            iteration: how many there were.
+            last: whether none follows.
+        """
+        every = self._config.evaluation.validate_every
+        return bool(self._tasks) and iteration not in self.means and (last or iteration % every == 0)
+
+    @property
+    def on(self) -> bool:
+        """Whether the run validates."""
+        return bool(self._tasks)
+
+    @property
+    def best(self) -> int:
+        """The iteration that is best so far.
+
+        Raises:
+            ValueError: nothing was validated.
+        """
+        best = self.chosen(max(self.means, default=0))
+        if best is None:
+            raise ValueError("nothing was validated")
+        return best
+
+    def chosen(self, until: int) -> int | None:
+        """The best iteration up to one, of equal ones the earliest; None if none was validated."""
+        seen = {iteration: mean for iteration, mean in self.means.items() if iteration <= until}
+        return min(seen, key=lambda iteration: (-seen[iteration], iteration), default=None)
+
+    def validate(self, trainer: Trainer, iteration: int, display: Display) -> None:
+        """Measure the weights after an iteration, whose checkpoint was saved, and keep them if they are the best.
+
+        Raises:
+            UnknownOption: the processes do not share the run folder.
+            InfrastructureError: most episodes failed.
+        """
+        # In this order: the checkpoint is saved, measured, recorded, and becomes ``best``. So a run that is killed anywhere in between
+        # goes on from these very weights: it measures them if they are not recorded, and makes ``best`` what the records say in any
+        # case. Where they are cut to an earlier checkpoint, its choice is still there (``save_checkpoint``).
+        config, path = self._config, self._folder.path
+        with display.busy(
+            f"validating {_named(iteration)} on {counted(len(self._tasks), 'task')}"
+        ) as trainer.told:
+            measured: Measurement = order(trainer, "measure", self._tasks, VALIDATION)
+        self.means[iteration] = round(measured.mean, _DIGITS)
+        best = self.best
+        report = measured.report()
+        record = {
+            "iteration": iteration,
+            "mean": self.means[iteration],
+            "ci_low": report["ci_low"],
+            "ci_high": report["ci_high"],
+            "greedy": measured.greedy,
+            "tasks": len(self._tasks),
+            "failed": measured.failed,
+            "best": best,
+            "best_mean": self.means[best],
+        }
+        self._folder.log_validation(record)
+        if best == iteration:
+            keep_best(path, iteration)
+        # Said now rather than when all is trained.
+        if not iteration and not order(trainer, "finds", best_folder(path)):
+            raise UnknownOption(
+                f"--evaluation.validate-every: every process reads {best_folder(path)} in the end, and one does not find it: give an --out "
+                f"that all hosts share, or --evaluation.validate-every 0"
+            )
+        greedy = "" if measured.greedy is None else f", greedy {measured.greedy:.1%}"
+        self._console.print(
+            f"validation of {_named(iteration)}: {find_entry(config.env).metric} {measured.mean:.1%} (95 % interval "
+            f"{record['ci_low']:.1%} to {record['ci_high']:.1%}){greedy}; best so far: {_named(best)}",
+            highlight=False,
+        )
+
+    def load_best(self, trainer: Trainer) -> None:
+        """Bring all ranks to the best weights.
+
+        Raises:
+            BadCheckpoint: they are damaged.
+        """
+        order(trainer, "load", verified_best(self._folder.path, self.best))
+
+    def report(self) -> dict[str, Any]:
+        """The entry of ``evaluation.json``: which weights were chosen, and by what."""
+        return {
+            "iteration": self.best,
+            "by": "validation",
+            "mean": self.means[self.best],
+            "candidates": len(self.means),
+            "split": VALIDATION,
+            "tasks": len(self._tasks),
+            "samples": self._config.evaluation.samples,
+        }
+
+
+def _named(iteration: int) -> str:
+    return f"iteration {iteration}" if iteration else "the start"
+
+
+def train_on(
+    trainer: Trainer,
+    folder: RunFolder,
+    progress: Progress,
+    console: Console,
+    started: float,
+    stop: Stop,
+    validation: Validation,
+) -> bool:
+    """Iterations until the end. However it ends, the last whole state is saved, if one rank holds it.
+
+    Args:
+        trainer: changed in place.
+        folder: of the run.
+        progress: how far the run is, changed in place.
+        console: for progress.
+        started: when the run began, by ``time.time``, as if it had never been interrupted.
+        stop: whether the user wants an end.
+        validation: chooses among the weights.
+
+    Returns:
+        Whether the user stopped them.
+    """
+    config = trainer.config
+    display = Display(console, config)
+    begun, before = time.perf_counter(), progress.seconds
+    saved = progress.iteration if latest_checkpoint(folder.path) is not None or not validation.on else None
+
+    def save(failed: bool = False) -> None:
+        nonlocal saved
+        if saved != progress.iteration and trainer.whole:
+            if not trainer.learner.saves_alone:
+                if failed:  # the other ranks hold a part of it, and may be gone: the last checkpoint stands
+                    return
+                order(trainer, "gather")
+            save_checkpoint(folder.path, trainer, progress, config.keep_checkpoints, validation.chosen)
+            saved = progress.iteration
+
+    try:
+        while not stop.asked:
+            late = share_of_minutes(config, progress.seconds) > 1
+            last = (
+                late
+                or progress.iteration >= config.iterations
+                or share_of_episodes(config, trainer.cursor) >= 1
+            )
+            if validation.due(progress.iteration, last):
+                save()
+                paused = time.perf_counter()
+                validation.validate(trainer, progress.iteration, display)
+                begun += time.perf_counter() - paused  # it is no time of training
+            if last or stop.asked:
+                break
+            number = progress.iteration + 1
+            result: IterationResult = order(
+                trainer, "iterate", progress.iteration, share_of_minutes(config, progress.seconds)
+            )
+            seconds = before + time.perf_counter() - begun
+            folder.log(number, result, seconds)
+            # From here on state and files say the same, and may be saved.
+            progress.iteration, progress.seconds, progress.wall_seconds = (
+                number,
+                seconds,
+                time.time() - started,
+            )
+            progress.episodes += sum(len(group.trajectories) for group in result.played.groups)
+            trainer.whole = True
+            folder.show(number, result)
+            display.update(number, result.metrics, seconds / number)
+            _remark(console, config, number, result)
+            if number % config.checkpoint_every == 0:
+                save()
+    except BaseException:
+        with suppress(OSError):  # the display's: what it is shown on may be what failed
+            display.stop()
+        save(failed=True)
+        raise
+    display.stop()
+    save()
+    return stop.asked
+
+
+def _remark(console: Console, config: Config, number: int, result: IterationResult) -> None:
+    """Say of an iteration what should not pass unnoticed."""
+    metrics = result.metrics
+    if lost := result.played.failed:
+        played = config.rollout.tasks * config.rollout.group
+        console.print(
+            f"iteration {number}: {len(lost)} of {played} episodes failed and are left out, the last: {lost[-1].error}",
+            style="yellow",
+            markup=False,
+            highlight=False,
+        )
+    if len(result.played.groups) < config.rollout.tasks - len(lost) and config.algo.startswith("dapo"):
+        console.print(
+            f"iteration {number}: {len(result.played.groups)} of {config.rollout.tasks} groups to learn from after {config.dapo.rounds} "
+            f"rounds of sampling (--dapo.rounds); it trains on those",
+            style="yellow",
+            highlight=False,
+        )
+    if metrics["gradient_norm"] == 0.0:
+        why = "all groups equal" if metrics["zero_variance_groups"] == 1.0 else "no gradient"
+        console.print(
+            f"iteration {number}: nothing to learn from: {why} (mean reward {metrics['reward'] or 0.0:.3g}, "
+            f"{metrics['invalid_rate'] or 0.0:.0%} invalid actions)",
+            style="yellow",
+            highlight=False,
+        )
 
 
 def train(

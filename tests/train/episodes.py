@@ -8,7 +8,7 @@ from tstar_envs import Episode, Step
 from tstar_train.algorithms import algorithm_class
 from tstar_train.config import Config
 from tstar_train.presets import with_algorithm
-from tstar_train.rollout.types import Trajectory, Turn
+from tstar_train.types import Trajectory, Turn
 
 
 def episode_of(keys, reward, *, success=None, start="start", replies=None, member=0):

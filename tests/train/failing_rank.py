@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 
 import tstar_train.loop
-import tstar_train.training
+import tstar_train.run
 from tstar_train.__main__ import main
-from tstar_train.optim.torch_learner import TorchLearner
-from tstar_train.optim.zero import Zero
+from tstar_train.learner.deepspeed import Zero
+from tstar_train.learner.torch import TorchLearner
 
 RANK, WHERE, HOW, FILE = os.environ["FAULT"].split()
 FROM = 2
@@ -59,7 +59,7 @@ def backward(self, loss, last=False, real=Zero.backward):
 
 before(tstar_train.loop, "sample_groups", "sampling")
 before(TorchLearner, "reduce", "sum")
-before(tstar_train.training, "save_checkpoint", "saving")
+before(tstar_train.run, "save_checkpoint", "saving")
 Zero.backward = backward
 
 if __name__ == "__main__":

@@ -20,22 +20,19 @@ import torch
 import torch.distributed as dist
 
 from scripts.small_models import small_model
+from tstar_train.distributed import Alone, Distributed, dealt
 from tstar_train.finite import NotFinite
-from tstar_train.grafting.graft import Graft
-from tstar_train.grafting.prompt import Branch
-from tstar_train.optim import deepspeed_learner
-from tstar_train.optim.batch import Micro, Step
-from tstar_train.optim.deepspeed_learner import DeepSpeedLearner
-from tstar_train.optim.forward import forward
-from tstar_train.optim.reference import AdapterReference, CopiedReference
-from tstar_train.optim.terms import KLTerm, PolicyTerm, SurgicalTerm, ValueTerm
-from tstar_train.optim.torch_learner import PARTS_BELOW, TorchLearner
-from tstar_train.optim.update import Batching, update
+from tstar_train.learner import deepspeed
+from tstar_train.learner.batch import Micro, Step, forward
+from tstar_train.learner.deepspeed import DeepSpeedLearner
+from tstar_train.learner.reference import AdapterReference, CopiedReference
+from tstar_train.learner.terms import KLTerm, PolicyTerm, SurgicalTerm, ValueTerm
+from tstar_train.learner.torch import PARTS_BELOW, TorchLearner
+from tstar_train.learner.update import Batching, update
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.lora import add_adapters
 from tstar_train.policy.model import recompute_layers
-from tstar_train.rollout.types import TokenSequence
-from tstar_train.world import Alone, Distributed, dealt
+from tstar_train.types import Branch, Graft, TokenSequence
 
 STEPS, SAVED = 6, 3
 
@@ -112,7 +109,7 @@ def scenario(name, folder, world):
     """Metrics of each step and the final weights on the first rank, nothing on the others."""
     what, _, how = name.partition("/")
     optimizer, _, kind = what.partition(" ")
-    with patch.object(deepspeed_learner, "PARTS_BELOW", 0 if how == "large" else PARTS_BELOW):
+    with patch.object(deepspeed, "PARTS_BELOW", 0 if how == "large" else PARTS_BELOW):
         learner = learner_of(optimizer, kind, world)
     terms = [PolicyTerm(0.2, 0.2), KLTerm(0.02)] + ([ValueTerm(0.5, 0.2)] if "critic" in kind else [])
     batching = Batching(40, 1.0, 0, torch.device("cpu"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tstar_train.world import World
+from tstar_train.distributed import World
 
 
 def patient(world: World) -> None:

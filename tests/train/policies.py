@@ -9,14 +9,13 @@ import torch
 
 from tstar_envs import find_entry
 from tstar_train.build import trainer_of
+from tstar_train.distributed import Alone
 from tstar_train.loop import Trainer
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.model import Policy, new_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
-from tstar_train.recipes.built_in import load_recipe
-from tstar_train.warmstart.build import PracticeMix, TextCodec
-from tstar_train.warmstart.demonstrations import practice_rows
-from tstar_train.world import Alone
+from tstar_train.recipes.recipe import load_recipe
+from tstar_train.warmstart import PracticeMix, TextCodec, practice_rows
 
 HOTPOT = find_entry("hotpotqa")
 RECIPE = load_recipe("search_qa")

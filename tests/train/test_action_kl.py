@@ -11,9 +11,8 @@ from policies import HOTPOT, random_policy
 from tstar_envs import UnknownOption
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.codec import ACTION_CUE
-from tstar_train.rollout.action_kl import ActionKL, hash_ids
 from tstar_train.rollout.collect import EnvSpec, collect
-from tstar_train.rollout.exact_kl import ExactKL
+from tstar_train.rollout.kl import ActionKL, ExactKL, hash_ids
 from tstar_train.rollout.player import Sampling
 from tstar_train.tree import build_tree
 

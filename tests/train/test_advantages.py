@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tstar_train.algorithms.advantages import (
+from tstar_train.advantages import (
     below_zero,
     discounted_returns,
     gae,

@@ -6,7 +6,7 @@ import pytest
 
 from tstar_envs import find_entry
 from tstar_train.agent import load_agent
-from tstar_train.policy.shipped import has_tiny
+from tstar_train.policy.files import has_tiny
 
 pytestmark = pytest.mark.skipif(
     not has_tiny("search_qa"), reason="the package has no tiny weights for search_qa yet"

@@ -14,17 +14,17 @@ from policies import random_policy
 from rich.console import Console
 
 from tstar_envs import UnknownOption, find_entry
+from tstar_train.advantages import soft_overlong
 from tstar_train.algorithms import ALGORITHMS
-from tstar_train.algorithms.advantages import soft_overlong
 from tstar_train.algorithms.gigpo import turn_rewards
 from tstar_train.algorithms.ppo import rewards_by_token
 from tstar_train.build import trainer_of
 from tstar_train.config import Config, DAPOConfig, EvaluationConfig, GiGPOConfig, PPOConfig, RolloutConfig
 from tstar_train.config_check import check
+from tstar_train.distributed import Alone
 from tstar_train.presets import choose, with_algorithm
-from tstar_train.rollout.types import join_rows, rows_of
 from tstar_train.run import resume_run, train
-from tstar_train.world import Alone
+from tstar_train.types import join_rows, rows_of
 
 COMBINATIONS = [
     (algo, tstar) for algo in ("grpo", "dapo", "dapo-paper", "gigpo") for tstar in (False, True)

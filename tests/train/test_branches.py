@@ -11,15 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scripts.small_models import small_model
-from tstar_train.grafting.graft import Branch, Graft
-from tstar_train.optim.batch import pair_micros, sequence_micros
-from tstar_train.optim.branches import COPIED, chunks_of, clusters_of, micro_batches
-from tstar_train.optim.forward import forward
-from tstar_train.optim.torch_learner import TorchLearner
+from tstar_train.distributed import Alone
+from tstar_train.learner.batch import (
+    COPIED,
+    chunks_of,
+    clusters_of,
+    forward,
+    micro_batches,
+    pair_micros,
+    sequence_micros,
+)
+from tstar_train.learner.torch import TorchLearner
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.model import recompute_layers
-from tstar_train.rollout.types import TokenSequence
-from tstar_train.world import Alone
+from tstar_train.types import Branch, Graft, TokenSequence
 
 MODELS = [
     "qwen2",

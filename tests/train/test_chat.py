@@ -12,7 +12,7 @@ from scripts.small_tokenizers import OPEN, SHAPES, shaped
 from tstar_envs import BadData
 from tstar_train.policy.chat import ChatCodec, SearchR1Codec
 from tstar_train.policy.codec import PlainCodec
-from tstar_train.rollout.transcript import Transcript
+from tstar_train.rollout.player import Transcript
 
 EVERY = pytest.mark.parametrize("name", SHAPES)
 TALK = [

@@ -16,8 +16,8 @@ from scripts.small_models import MODELS, POSITIONS, REFUSED, save_small
 from tstar_train.build import build
 from tstar_train.checkpoint import Progress, load_state, read_state, save_checkpoint
 from tstar_train.config import Config, LoraConfig
+from tstar_train.distributed import Alone
 from tstar_train.policy.model import load_policy
-from tstar_train.world import Alone
 
 WORDS = "You are on a grid.\n\nAction: push left<|im_end|> <s> 1945"
 

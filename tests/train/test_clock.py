@@ -8,11 +8,11 @@ from itertools import count
 import pytest
 import torch
 
-from tstar_train.clock import Clock
 from tstar_train.config import Config
 from tstar_train.loop import IterationResult
-from tstar_train.rollout.group import Played
+from tstar_train.metrics import Clock
 from tstar_train.tracking import RunFolder
+from tstar_train.types import Played
 
 
 def test_phases_follow_one_another():

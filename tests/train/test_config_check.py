@@ -8,10 +8,9 @@ import math
 import pytest
 
 from tstar_envs import UnknownOption, find_entry
-from tstar_train.config import Config
+from tstar_train.config import Config, range_of
 from tstar_train.config_check import check, expected, flag, options
 from tstar_train.presets import paper, tiny
-from tstar_train.ranges import range_of
 from tstar_train.run import resume_run, train
 
 OPTIONS = {name: hint for name, _, hint in options(Config(env="hotpotqa"))}

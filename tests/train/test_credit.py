@@ -10,11 +10,11 @@ import torch
 import tstar_envs  # noqa: F401  (registers the ids)
 from tstar_envs import find_entry
 from tstar_train.engines.local import LocalEngine
+from tstar_train.learner.rows import progress_made
 from tstar_train.policy.model import load_policy
 from tstar_train.rollout.collect import EnvSpec, collect
-from tstar_train.rollout.credit import progress_made
 from tstar_train.rollout.player import Sampling
-from tstar_train.rollout.types import Turn
+from tstar_train.types import Turn
 
 CASES = {
     "sokoban-medium": (

@@ -121,10 +121,10 @@ import resource
 from pathlib import Path
 import deepspeed, torch
 from transformers import AutoModelForCausalLM, Qwen2Config
-from tstar_train.optim.batch import Micro
-from tstar_train.optim.deepspeed_learner import DeepSpeedLearner
-from tstar_train.optim.reference import CopiedReference
-from tstar_train.world import Alone
+from tstar_train.learner.batch import Micro
+from tstar_train.learner.deepspeed import DeepSpeedLearner
+from tstar_train.learner.reference import CopiedReference
+from tstar_train.distributed import Alone
 
 torch.set_num_threads(2)
 described = Qwen2Config(vocab_size=8000, hidden_size=768, intermediate_size=2560, num_hidden_layers=7, num_attention_heads=12,
@@ -224,7 +224,7 @@ def test_two_ranks_with_a_critic_recomputed_layers_or_half_precision(tmp_path):
 UNMENDED = """
 import faulthandler, sys
 import deepspeed
-from tstar_train.optim import zero
+from tstar_train.learner import zero
 from train.learner_ranks import main
 zero.import_deepspeed = lambda device: deepspeed
 faulthandler.dump_traceback_later(30, exit=True)

@@ -13,9 +13,9 @@ from policies import random_policy
 
 from tstar_envs import Episode, Step
 from tstar_train.engines.local import LocalEngine
-from tstar_train.grafting.graft import graft
-from tstar_train.rollout.types import Trajectory, Turn
+from tstar_train.grafting import graft
 from tstar_train.tree import Divergence, build_tree, tree_to_dict
+from tstar_train.types import Trajectory, Turn
 
 
 @dataclass

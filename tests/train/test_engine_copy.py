@@ -12,18 +12,18 @@ from policies import random_policy, trainer
 from rich.console import Console
 
 from tstar_envs import MissingExtra, UnknownOption, find_entry
+from tstar_train.distributed import Alone
 from tstar_train.engines.check import EngineMismatch, hand_over, require_following
 from tstar_train.engines.local import LocalEngine
 from tstar_train.engines.vllm import require_device
+from tstar_train.learner.batch import dealt_steps
+from tstar_train.learner.terms import PolicyTerm
+from tstar_train.learner.torch import TorchLearner
+from tstar_train.learner.update import Batching, annotate, update
 from tstar_train.loop import iterate
-from tstar_train.optim.batch import dealt_steps
-from tstar_train.optim.terms import PolicyTerm
-from tstar_train.optim.torch_learner import TorchLearner
-from tstar_train.optim.update import Batching, annotate, update
 from tstar_train.presets import tiny
-from tstar_train.rollout.types import TokenSequence
 from tstar_train.run import train
-from tstar_train.world import Alone
+from tstar_train.types import TokenSequence
 
 GAP = 0.03
 

@@ -24,11 +24,11 @@ from tstar_train.config import Config, GraftConfig, RolloutConfig, TreeConfig
 from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, differences, measure, paired_difference, play_held_out
 from tstar_train.loop import iterate
+from tstar_train.policy.files import has_tiny
 from tstar_train.policy.model import load_policy
-from tstar_train.policy.shipped import has_tiny
-from tstar_train.rollout.collect import EnvSpec, collect
-from tstar_train.rollout.failures import failed, stop_if_most_failed
+from tstar_train.rollout.collect import EnvSpec, collect, stop_if_most_failed
 from tstar_train.rollout.player import Sampling
+from tstar_train.types import failed
 
 pytestmark = pytest.mark.skipif(
     not has_tiny("search_qa"), reason="the package has no tiny weights for search_qa yet"

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from policies import random_policy
 
 from scripts.small_models import small_model
-from tstar_train.engines.feed import activations_in, feed
 from tstar_train.engines.local import LocalEngine
-from tstar_train.policy import activations
-from tstar_train.policy.head import output_logits
-from tstar_train.policy.kv import RaggedCache
+from tstar_train.engines.trie import activations_in, feed
+from tstar_train.policy import kv
+from tstar_train.policy.kv import RaggedCache, output_logits
 from tstar_train.policy.lora import add_adapters
 from tstar_train.policy.model import Policy
 
@@ -48,7 +47,7 @@ def bounded(model, bound):
     handle = model.base_model.register_forward_pre_hook(watch, with_kwargs=True)
     with pytest.MonkeyPatch.context() as patch:
         if bound is not None:
-            patch.setattr(activations, "BOUND", bound)
+            patch.setattr(kv, "BOUND", bound)
         yield shapes
     handle.remove()
 

@@ -17,15 +17,14 @@ from tstar_envs import find_entry
 from tstar_train import loop
 from tstar_train.__main__ import main
 from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
+from tstar_train.distributed import launched
 from tstar_train.engines.local import LocalEngine
 from tstar_train.finite import NotFinite, checked_norm
-from tstar_train.launch import launched
+from tstar_train.learner.batch import dealt_steps
+from tstar_train.learner.update import UpdateStats
 from tstar_train.loop import iterate
-from tstar_train.optim.batch import dealt_steps
-from tstar_train.optim.stats import UpdateStats
-from tstar_train.recipes.warm_start import ImitationSchedule
-from tstar_train.warmstart.demonstrations import Row
-from tstar_train.warmstart.imitate import imitate
+from tstar_train.recipes.recipe import ImitationSchedule
+from tstar_train.warmstart import Row, imitate
 
 # Replies of 8 random tokens are never an action: with this penalty every row has a gradient.
 PENALISED = Config(

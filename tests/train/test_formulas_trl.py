@@ -19,7 +19,13 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from tstar_train.algorithms.advantages import gae, grpo, reward_moments, soft_overlong, whiten
+from tstar_train.advantages import gae, grpo, reward_moments, soft_overlong, whiten
+from tstar_train.distributed import Alone
+from tstar_train.learner.batch import Step
+from tstar_train.learner.reference import CopiedReference
+from tstar_train.learner.terms import KLTerm, PolicyTerm
+from tstar_train.learner.torch import TorchLearner
+from tstar_train.learner.update import Batching, update
 from tstar_train.losses import (
     clipped_policy_loss,
     kl_k3,
@@ -28,13 +34,7 @@ from tstar_train.losses import (
     token_weight,
     value_loss,
 )
-from tstar_train.optim.batch import Step
-from tstar_train.optim.reference import CopiedReference
-from tstar_train.optim.terms import KLTerm, PolicyTerm
-from tstar_train.optim.torch_learner import TorchLearner
-from tstar_train.optim.update import Batching, update
-from tstar_train.rollout.types import TokenSequence
-from tstar_train.world import Alone
+from tstar_train.types import TokenSequence
 
 pytestmark = [
     pytest.mark.skipif(

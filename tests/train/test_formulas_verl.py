@@ -16,10 +16,9 @@ from episodes import episode_of, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tstar_train import advantages as module
 from tstar_train import losses
-from tstar_train.algorithms import advantages as module
-from tstar_train.algorithms.advantages import discounted_returns, gae, gigpo_step, grpo, soft_overlong, whiten
-from tstar_train.algorithms.gae import whitened
+from tstar_train.advantages import discounted_returns, gae, gigpo_step, grpo, soft_overlong, whiten, whitened
 from tstar_train.config import GiGPOConfig
 from tstar_train.losses import clipped_policy_loss, kl_k3, value_loss
 

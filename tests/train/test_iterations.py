@@ -26,22 +26,20 @@ from tstar_train.checkpoint import (
     save_checkpoint,
 )
 from tstar_train.config import Config, DAPOConfig, EvaluationConfig, GraftConfig, RolloutConfig, TreeConfig
+from tstar_train.distributed import Alone, launched
 from tstar_train.engines.local import LocalEngine
-from tstar_train.evaluate import Measurement, measure, paired_difference, play_held_out
-from tstar_train.launch import launched
+from tstar_train.evaluate import Measurement, measure, paired_difference, play_held_out, summarized
+from tstar_train.learner.reference import CopiedReference
+from tstar_train.learner.torch import TorchLearner
 from tstar_train.loop import iterate
-from tstar_train.optim.reference import CopiedReference
-from tstar_train.optim.torch_learner import TorchLearner
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny, with_algorithm
 from tstar_train.ranks import order
-from tstar_train.recipes.built_in import policy_name
-from tstar_train.result import summarized
+from tstar_train.recipes.recipe import policy_name
 from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.player import Sampling
 from tstar_train.run import resume_run, train
 from tstar_train.tracking import RunFolder
-from tstar_train.world import Alone
 
 SMALL = Config(
     env="tstar/HotpotQA",

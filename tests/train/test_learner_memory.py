@@ -11,18 +11,17 @@ from transformers import AutoModelForCausalLM
 
 from scripts.small_models import small_model
 from tstar_envs import BadData
+from tstar_train.distributed import Alone
 from tstar_train.engines.check import check_agreement
 from tstar_train.engines.local import LocalEngine
-from tstar_train.optim import torch_learner
-from tstar_train.optim.batch import Micro
-from tstar_train.optim.masters import Masters
-from tstar_train.optim.reference import AdapterReference, CopiedReference
-from tstar_train.optim.torch_learner import TorchLearner
+from tstar_train.learner import torch as torch_learner
+from tstar_train.learner.batch import Micro
+from tstar_train.learner.reference import AdapterReference, CopiedReference
+from tstar_train.learner.torch import Masters, TorchLearner
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.lora import add_adapters, has_adapters, merged_weights
 from tstar_train.policy.model import Policy, recompute_layers
 from tstar_train.policy.tokenizer import train_tokenizer
-from tstar_train.world import Alone
 
 NAMES = ["qwen2", "gemma2", "gpt2", "phi4-mini"]  # tied and untied, fused projections, biases
 

@@ -16,10 +16,10 @@ from tstar_envs import BadData, MissingData, TStarError, UnknownOption, find_ent
 from tstar_envs.agents import load_agent
 from tstar_envs.evaluation.runner import play_episode
 from tstar_train.policy.chat import ChatCodec
+from tstar_train.policy.files import POLICY_FIELD, WEIGHTS, has_tiny, is_tiny, settings_name
 from tstar_train.policy.model import load_policy, save_tiny
-from tstar_train.policy.shipped import POLICY_FIELD, WEIGHTS, has_tiny, is_tiny, settings_name
 from tstar_train.presets import choose, tiny
-from tstar_train.recipes.built_in import policy_name
+from tstar_train.recipes.recipe import policy_name
 
 
 @pytest.fixture

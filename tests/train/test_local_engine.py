@@ -12,8 +12,8 @@ import pytest
 import torch
 from policies import random_policy
 
+from tstar_train.engines.base import uniform_noise
 from tstar_train.engines.local import LocalEngine
-from tstar_train.engines.noise import uniform_noise
 from tstar_train.policy.kv import RaggedCache, cache_bytes_per_token
 from tstar_train.policy.model import load_policy, save_tiny
 

@@ -15,11 +15,11 @@ from tstar_train.engines.trie import Trie
 from tstar_train.policy.codec import ACTION_CUE
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
-from tstar_train.recipes.built_in import policy_name
-from tstar_train.rollout.action_kl import KLWork, hash_ids, prefetch_together
-from tstar_train.rollout.collect import collect
-from tstar_train.rollout.select import sampling_of, training_spec
+from tstar_train.recipes.recipe import policy_name
+from tstar_train.rollout.collect import collect, sampling_of, training_spec
+from tstar_train.rollout.kl import hash_ids, prefetch_together
 from tstar_train.tree import build_tree, build_trees
+from tstar_train.types import KLWork
 
 SIZE, K = 5, 4
 

@@ -9,7 +9,7 @@ import pytest
 import tstar_envs  # noqa: F401  (registers the ids)
 from tstar_envs import Step
 from tstar_train.config import RolloutConfig
-from tstar_train.rollout.penalties import penalties
+from tstar_train.learner.rows import penalties
 
 # A room with the player at the left end of a corridor of three, and the box out of its way.
 LEVEL = "#######\n#@   ##\n###$###\n### ###\n###.###\n#######\n"

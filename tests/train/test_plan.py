@@ -38,13 +38,13 @@ import json, resource, sys
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 from tstar_train.config import Config, LoraConfig, OptimConfig, RolloutConfig
-from tstar_train.optim.batch import Micro
-from tstar_train.optim.reference import AdapterReference, CopiedReference
-from tstar_train.optim.torch_learner import TorchLearner
+from tstar_train.learner.batch import Micro
+from tstar_train.learner.reference import AdapterReference, CopiedReference
+from tstar_train.learner.torch import TorchLearner
 from tstar_train.plan import plan
 from tstar_train.policy.lora import add_adapters
 from tstar_train.policy.model import recompute_layers
-from tstar_train.world import Alone
+from tstar_train.distributed import Alone
 
 half, recompute, rank = json.loads(sys.argv[1])
 torch.set_num_threads(2)

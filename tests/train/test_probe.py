@@ -12,10 +12,9 @@ from tstar_envs import BadData, TStarError, UnknownOption
 from tstar_train.engines import local
 from tstar_train.engines.check import EngineMismatch, check_agreement
 from tstar_train.engines.local import LocalEngine
-from tstar_train.policy.capability import require_text_model
 from tstar_train.policy.codec import PlainCodec
-from tstar_train.policy.limit import position_limit
-from tstar_train.policy.model import Policy
+from tstar_train.policy.kv import position_limit
+from tstar_train.policy.model import Policy, require_text_model
 
 SIZES = {
     "vocab_size": 300,

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from policies import tokenizer
 
 from tstar_train.policy.model import new_tiny
-from tstar_train.recipes.recipe import ModelRecipe
-from tstar_train.recipes.warm_start import ImitationSchedule
-from tstar_train.warmstart.imitate import imitate
-from tstar_train.warmstart.quoting import quoting_rows
+from tstar_train.recipes.recipe import ImitationSchedule, ModelRecipe
+from tstar_train.warmstart import imitate, quoting_rows
 
 
 @settings(max_examples=50, deadline=None)

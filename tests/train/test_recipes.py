@@ -21,14 +21,24 @@ from tstar_envs import BadData, MissingData, TStarError, find_entry, list_envs
 from tstar_train.config import Config
 from tstar_train.config_check import options
 from tstar_train.policy.codec import PlainCodec
-from tstar_train.policy.shipped import WEIGHTS
+from tstar_train.policy.files import WEIGHTS
 from tstar_train.presets import tiny
-from tstar_train.recipes.built_in import FOLDER, load_recipe, policy_name, recipe_of
-from tstar_train.recipes.reading import policy_names, read_recipe
-from tstar_train.recipes.recipe import EnvRecipe, ModelRecipe, Recipe, TokenizerRecipe
-from tstar_train.recipes.warm_start import DemonstrationStyle, ImitationSchedule, WarmStartRecipe
-from tstar_train.warmstart.build import PracticeMix, new_policy, run_stage
-from tstar_train.warmstart.demonstrations import practice_rows
+from tstar_train.recipes.recipe import (
+    FOLDER,
+    DemonstrationStyle,
+    EnvRecipe,
+    ImitationSchedule,
+    ModelRecipe,
+    Recipe,
+    TokenizerRecipe,
+    WarmStartRecipe,
+    load_recipe,
+    policy_name,
+    policy_names,
+    read_recipe,
+    recipe_of,
+)
+from tstar_train.warmstart import PracticeMix, new_policy, practice_rows, run_stage
 
 FILES = {path.stem: tomllib.loads(path.read_text()) for path in sorted(FOLDER.glob("*.toml"))}
 

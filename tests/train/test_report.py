@@ -17,12 +17,9 @@ from report_run import HOSTILE, make_run
 
 from tstar_envs import BadData, MissingData
 from tstar_train.report import write_report
-from tstar_train.report.axis import text
-from tstar_train.report.credits import trained
-from tstar_train.report.embed import clipped, evenly
-from tstar_train.report.layout import place, spread
-from tstar_train.report.plot import Series, moving_average, plot
-from tstar_train.report.routes import REACH_X, REACH_Y, drawing, point_at
+from tstar_train.report.plot import Series, moving_average, plot, text
+from tstar_train.report.read import clipped, evenly
+from tstar_train.report.trees import REACH_X, REACH_Y, drawing, place, point_at, spread, trained
 
 
 def page_data(report: Path) -> dict[str, Any]:

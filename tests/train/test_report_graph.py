@@ -16,9 +16,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 from train_process import run as train
 
-from tstar_train.policy.shipped import has_tiny
+from tstar_train.policy.files import has_tiny
 from tstar_train.report import write_report
-from tstar_train.report.credits import CREDITS
+from tstar_train.report.trees import CREDITS
 
 SCREENS = [(1400, "light"), (1400, "dark"), (390, "dark"), (320, "light")]
 # Ratio of the luminances of a thing's fill and of the page behind it (WCAG 2.2, 1.4.11 asks for 3).

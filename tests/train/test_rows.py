@@ -13,24 +13,19 @@ from policies import HOTPOT, Given, random_policy
 
 from tstar_train.algorithms.grpo import GRPO
 from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig
+from tstar_train.distributed import Alone
 from tstar_train.engines.check import EngineMismatch, most_nats
 from tstar_train.engines.local import LocalEngine
-from tstar_train.grafting.graft import Graft
-from tstar_train.grafting.prompt import Branch
-from tstar_train.optim.batch import Step, dealt_steps
-from tstar_train.optim.branches import Chunk, micro_batches
-from tstar_train.optim.reference import CopiedReference
-from tstar_train.optim.rows import make_rows
-from tstar_train.optim.terms import KLTerm, PolicyTerm, SurgicalTerm
-from tstar_train.optim.torch_learner import TorchLearner
-from tstar_train.optim.update import Batching, update
+from tstar_train.learner.batch import Chunk, Step, dealt_steps, micro_batches
+from tstar_train.learner.reference import CopiedReference
+from tstar_train.learner.rows import make_rows
+from tstar_train.learner.terms import KLTerm, PolicyTerm, SurgicalTerm
+from tstar_train.learner.torch import TorchLearner
+from tstar_train.learner.update import Batching, update
 from tstar_train.policy.codec import thought_length
-from tstar_train.rollout.collect import EnvSpec, collect
-from tstar_train.rollout.group import GroupResult, Played
+from tstar_train.rollout.collect import EnvSpec, collect, sample_groups
 from tstar_train.rollout.player import Sampling
-from tstar_train.rollout.select import sample_groups
-from tstar_train.rollout.types import TokenSequence, join_rows, rows_of
-from tstar_train.world import Alone
+from tstar_train.types import Branch, Graft, GroupResult, Played, TokenSequence, join_rows, rows_of
 
 
 @pytest.fixture(scope="module")

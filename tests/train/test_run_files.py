@@ -17,10 +17,10 @@ from tstar_envs import BadData, TStarError
 from tstar_envs.cli.main import main as replay_main
 from tstar_train.__main__ import main
 from tstar_train.checkpoint import latest_checkpoint
-from tstar_train.policy.chat_template import render
-from tstar_train.policy.limit import context_limit, position_limit
+from tstar_train.policy.chat import render
+from tstar_train.policy.files import WEIGHTS
+from tstar_train.policy.kv import context_limit, position_limit
 from tstar_train.policy.model import load_policy
-from tstar_train.policy.shipped import WEIGHTS
 from tstar_train.report import write_report
 
 RUN = (
@@ -310,7 +310,7 @@ def test_code_of_a_folder_is_never_run(model, tmp_path):
     ],
 )
 def test_a_chat_template_that_never_ends(template, monkeypatch):
-    monkeypatch.setattr("tstar_train.policy.chat_template.SECONDS", 0.5)
+    monkeypatch.setattr("tstar_train.policy.chat.SECONDS", 0.5)
     tokenizer = copy.deepcopy(random_policy().tokenizer)  # the others share it
     tokenizer.chat_template = template
     with pytest.raises(BadData, match="chat template"):

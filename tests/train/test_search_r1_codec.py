@@ -12,7 +12,7 @@ from tstar_envs.envs.search_qa.text import INVALID, PROMPT
 from tstar_train.agent import PolicyAgent
 from tstar_train.policy.chat import ChatCodec, SearchR1Codec
 from tstar_train.recipes.recipe import EnvRecipe
-from tstar_train.rollout.transcript import Transcript
+from tstar_train.rollout.player import Transcript
 
 QWEN = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"

@@ -11,8 +11,7 @@ import torch
 import tstar_envs  # noqa: F401  # registers the ids
 from tstar_envs import make_group
 from tstar_train.engines.local import LocalEngine
-from tstar_train.grafting.graft import graft
-from tstar_train.grafting.verify import verify
+from tstar_train.grafting import graft, verify
 from tstar_train.policy.model import load_policy
 from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.player import Sampling

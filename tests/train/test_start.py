@@ -16,15 +16,14 @@ from train_process import TrainProcess
 
 from scripts.small_models import REFUSED, save_small
 from tstar_envs import MissingData, MissingExtra, UnknownOption, find_entry, list_envs, registry
-from tstar_train import display
+from tstar_train import tracking
 from tstar_train.__main__ import main
 from tstar_train.build import device_of
 from tstar_train.checkpoint import Progress
 from tstar_train.config import Config
-from tstar_train.display import Display
-from tstar_train.evaluate import Measurement
-from tstar_train.result import header, summarized
+from tstar_train.evaluate import Measurement, header, summarized
 from tstar_train.run import make_env, train
+from tstar_train.tracking import Display
 
 QA_OPTIONS = "valid: data, explain_invalid, horizon, normalizer, observation_limit, prompt_style, retriever, skip_bad, topk"
 
@@ -224,7 +223,7 @@ def test_results_are_named_by_the_entry(name, monkeypatch):
 
 def test_long_parts_say_how_far_they_are_where_there_is_no_terminal(tmp_path, monkeypatch, capsys):
     """With the half minute between two lines taken away: measurements, validations, imitation."""
-    monkeypatch.setattr(display, "SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(tracking, "SECONDS_BETWEEN_LINES", 0.0)
     tiny = "--iterations 1 --rollout.tasks 1 --rollout.group 2 --rollout.horizon 2 --rollout.max-tokens 4 --rollout.batch 2"
     rest = "--processes 1 --evaluation.tasks 3 --evaluation.samples 2 --evaluation.greedy"
     validated = "--evaluation.validation-tasks 2 --evaluation.validate-every 1"

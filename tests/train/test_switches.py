@@ -20,11 +20,11 @@ from tstar_envs import find_entry
 from tstar_train.build import make_env
 from tstar_train.config import DAPOConfig
 from tstar_train.loop import iterate
+from tstar_train.policy.files import has_tiny
 from tstar_train.policy.model import load_policy
-from tstar_train.policy.shipped import has_tiny
 from tstar_train.presets import tiny, with_algorithm
-from tstar_train.rollout import select
-from tstar_train.tree.history import history_keys
+from tstar_train.rollout import collect as select
+from tstar_train.tree.merging import history_keys
 
 pytestmark = pytest.mark.skipif(
     not has_tiny("search_qa") or not has_tiny("sokoban"), reason="the package has no tiny weights yet"

@@ -12,8 +12,7 @@ from policies import RECIPE, tokenizer
 
 from tstar_train.policy.model import new_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
-from tstar_train.recipes.built_in import load_recipe
-from tstar_train.recipes.recipe import ModelRecipe
+from tstar_train.recipes.recipe import ModelRecipe, load_recipe
 
 OFFSETS = ((1, 2, 8), (1,))
 

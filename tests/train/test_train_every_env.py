@@ -10,9 +10,9 @@ from rich.console import Console
 
 from tstar_envs import list_envs
 from tstar_train.config import EvaluationConfig
-from tstar_train.policy.shipped import has_tiny
+from tstar_train.policy.files import has_tiny
 from tstar_train.presets import choose
-from tstar_train.recipes.built_in import policy_name
+from tstar_train.recipes.recipe import policy_name
 from tstar_train.run import train
 
 # HotpotQA has tests of its own (test_train_run.py), and ALFWorld's kinds of task differ in nothing that training sees.

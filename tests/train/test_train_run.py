@@ -14,7 +14,7 @@ from train_process import TrainProcess, run
 
 from tstar_train.__main__ import main
 from tstar_train.checkpoint import latest_checkpoint
-from tstar_train.policy.shipped import has_tiny
+from tstar_train.policy.files import has_tiny
 
 pytestmark = pytest.mark.skipif(
     not has_tiny("search_qa"), reason="the package has no tiny weights for search_qa yet"

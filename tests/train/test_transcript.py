@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from policies import tokenizer
 
 from tstar_train.policy.codec import PlainCodec
-from tstar_train.policy.limit import ContextTooLong
-from tstar_train.rollout.transcript import Transcript
+from tstar_train.policy.kv import ContextTooLong
+from tstar_train.rollout.player import Transcript
 
 CODEC = PlainCodec(tokenizer(), with_prompt=True)
 TEXTS = st.lists(st.tuples(st.text("abc Thought:\n", min_size=1), st.text("xyz 1")), max_size=5)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tstar_train.algorithms.advantages import grpo
+from tstar_train.advantages import grpo
 from tstar_train.tree import KL, Baseline, Tree, build_tree, tree_to_dict
 
 

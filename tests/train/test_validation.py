@@ -19,17 +19,18 @@ from test_train_run import curves, lines
 from train_process import TrainProcess, run
 
 from tstar_envs import UnknownOption
-from tstar_train import best, ranks
+from tstar_train import checkpoint as best
+from tstar_train import ranks
 from tstar_train.__main__ import main
 from tstar_train.build import build, held_out_tasks, make_env, validation_tasks
 from tstar_train.checkpoint import Progress, latest_checkpoint, load_state, save_checkpoint
 from tstar_train.config import Config, EvaluationConfig
+from tstar_train.distributed import Alone
 from tstar_train.loop import iterate
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
 from tstar_train.report import write_report
-from tstar_train.validation import Validation
-from tstar_train.world import Alone
+from tstar_train.run import Validation
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed"
@@ -211,14 +212,14 @@ def test_without_validation_a_run_is_as_before_and_learns_the_same(whole, tmp_pa
 
 # Killed by SIGKILL as it comes to a function for the n-th time, each within or around a validation.
 KILLS = {
-    "saved, not measured": ("tstar_train.validation.Validation.validate", 2),
+    "saved, not measured": ("tstar_train.run.Validation.validate", 2),
     "measured, not recorded": ("tstar_train.tracking.RunFolder.log_validation", 3),
     "recorded, not drawn": ("tstar_train.tracking.RunFolder.draw_validation", 3),
-    "recorded, not kept": ("tstar_train.validation.keep_best", 2),
-    "copied, not in its place": ("tstar_train.best.replace_folder", 2),
-    "in its place, the old one not removed": ("tstar_train.best.remove_folder", 7),
-    "the start recorded, not kept": ("tstar_train.validation.keep_best", 1),
-    "all trained, the best not loaded": ("tstar_train.validation.Validation.load_best", 1),
+    "recorded, not kept": ("tstar_train.run.keep_best", 2),
+    "copied, not in its place": ("tstar_train.checkpoint.replace_folder", 2),
+    "in its place, the old one not removed": ("tstar_train.checkpoint.remove_folder", 7),
+    "the start recorded, not kept": ("tstar_train.run.keep_best", 1),
+    "all trained, the best not loaded": ("tstar_train.run.Validation.load_best", 1),
     "the next checkpoint saved, old ones not removed": ("tstar_train.checkpoint.remove_checkpoint", 1),
 }
 QUICK = ("recorded, not drawn", "recorded, not kept")

@@ -11,12 +11,12 @@ import torch
 import tstar_envs  # noqa: F401  # registers the ids
 from tstar_envs.envs.search_qa.service import HttpSearcher
 from tstar_train.engines.local import LocalEngine
-from tstar_train.grafting.graft import Grafts, graft
-from tstar_train.grafting.verify import verify
+from tstar_train.grafting import graft, verify
 from tstar_train.policy.model import load_policy
 from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.player import Sampling
 from tstar_train.tree import build_tree
+from tstar_train.types import Grafts
 
 SPEC = EnvSpec("hotpotqa", {"topk": 1})
 SIZE = 6

@@ -24,8 +24,8 @@ from tstar_train.engines import vllm as subject
 from tstar_train.engines.check import EngineMismatch, check_agreement, hand_over
 from tstar_train.engines.local import LocalEngine
 from tstar_train.engines.vllm import BLOCK, VLLMEngine
-from tstar_train.optim.files import tied
-from tstar_train.policy.limit import ContextTooLong
+from tstar_train.learner.base import tied
+from tstar_train.policy.kv import ContextTooLong
 from tstar_train.policy.model import load_policy
 
 LIMIT = 400

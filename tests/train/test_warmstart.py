@@ -14,16 +14,23 @@ from policies import HOTPOT, RECIPE, tokenizer
 from rich.console import Console
 
 from tstar_envs import find_entry, parse_reply
-from tstar_train.grafting.prompt import HEADER_FAILED, HEADER_SUCCEEDED
+from tstar_train import warmstart
+from tstar_train.grafting import HEADER_FAILED, HEADER_SUCCEEDED
 from tstar_train.policy.codec import PlainCodec
+from tstar_train.policy.files import WEIGHTS
 from tstar_train.policy.model import load_policy, load_tokenizer, new_tiny
-from tstar_train.policy.shipped import WEIGHTS
-from tstar_train.recipes.built_in import load_recipe
-from tstar_train.recipes.warm_start import ImitationSchedule
-from tstar_train.warmstart import build
-from tstar_train.warmstart.build import PracticeMix, build_weights
-from tstar_train.warmstart.demonstrations import Row, practice_rows, shuffled
-from tstar_train.warmstart.imitate import batches_of, imitate, imitation_loss, pad_rows
+from tstar_train.recipes.recipe import ImitationSchedule, load_recipe
+from tstar_train.warmstart import (
+    PracticeMix,
+    Row,
+    batches_of,
+    build_weights,
+    imitate,
+    imitation_loss,
+    pad_rows,
+    practice_rows,
+    shuffled,
+)
 
 CODEC = PlainCodec(tokenizer(), with_prompt=False)
 STYLE, SEEN = RECIPE.warm_start.demonstrations, RECIPE.env
@@ -224,7 +231,7 @@ def test_seconds_that_cannot_be_kept_are_refused(wrong):
 def test_weights_are_made_and_recorded(tmp_path, monkeypatch):
     # A tokenizer of the shipped size from fewer demonstrations: these take longer than the steps.
     fewer = dataclasses.replace(RECIPE, tokenizer=dataclasses.replace(RECIPE.tokenizer, rows=1_500))
-    monkeypatch.setattr(build, "recipe_of", lambda entry: fewer)
+    monkeypatch.setattr(warmstart, "recipe_of", lambda entry: fewer)
     build_weights(HOTPOT, tmp_path, seed=0, steps=3, console=Console(quiet=True))
     record = json.loads((tmp_path / "training.json").read_text())
     assert [s["schedule"]["steps"] for s in record["stages"]] == [3, 3]
@@ -241,7 +248,7 @@ def test_a_warm_start_goes_on_from_the_policy_that_it_begins_with(tmp_path, monk
     hard = load_recipe("sokoban_hard")
     alone = tuple(dataclasses.replace(stage, processes=1) for stage in hard.warm_start.stages)
     changed = dataclasses.replace(hard, warm_start=dataclasses.replace(hard.warm_start, stages=alone))
-    monkeypatch.setattr(build, "recipe_of", lambda entry: changed)
+    monkeypatch.setattr(warmstart, "recipe_of", lambda entry: changed)
     hard, before = find_entry("sokoban-hard"), load_policy("tiny", "sokoban_harder")
     build_weights(hard, tmp_path, seed=0, steps=0, console=Console(quiet=True))
     policy, record = (

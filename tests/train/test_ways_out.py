@@ -17,9 +17,8 @@ from patient_rank import patient
 from train_process import TrainProcess
 
 from tstar_train.checkpoint import latest_checkpoint
-from tstar_train.launch import launched
+from tstar_train.distributed import RankFailed, launched
 from tstar_train.stopping import stop_signals
-from tstar_train.world import RankFailed
 
 RUN = (
     "--env hotpotqa --iterations 400 --checkpoint-every 300 --rollout.tasks 2 --rollout.group 2 --tree.kl-samples 2 "

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 # The formulas of this package are imported by the tree, which knows nothing of rollouts and runs.
 if TYPE_CHECKING:
     from tstar_train.config import Config
-    from tstar_train.optim.terms import Term
-    from tstar_train.rollout.types import TokenSequence, Trajectory
-    from tstar_train.world import World
+    from tstar_train.distributed import World
+    from tstar_train.learner.terms import Term
+    from tstar_train.types import TokenSequence, Trajectory
 
 # Per member of a group one number per turn, shape (turns,).
 Credit = list[NDArray[np.float64]]
@@ -76,7 +76,7 @@ class Algorithm(ABC):
 
     def terms(self) -> list[Term]:
         """The terms of the base loss."""
-        from tstar_train.optim.terms import KLTerm, PolicyTerm
+        from tstar_train.learner.terms import KLTerm, PolicyTerm
 
         optim = self.config.optim
         return [PolicyTerm(optim.clip_low, optim.clip_high), KLTerm(optim.kl_coefficient)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tstar_train.algorithms.advantages import soft_overlong
+from tstar_train.advantages import soft_overlong
 from tstar_train.algorithms.grpo import GRPO
 
 if TYPE_CHECKING:
-    from tstar_train.rollout.types import Trajectory
+    from tstar_train.types import Trajectory
 
 # Where temperature annealing ends, as the T-STAR paper has it.
 LAST_TEMPERATURE = 0.5

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tstar_train.algorithms.advantages import discounted_returns, gigpo_step, grpo
+from tstar_train.advantages import discounted_returns, gigpo_step, grpo
 from tstar_train.algorithms.base import Algorithm, Credit, whole_episode
 
 if TYPE_CHECKING:
-    from tstar_train.rollout.types import Trajectory
+    from tstar_train.types import Trajectory
 
 
 class GiGPO(Algorithm):

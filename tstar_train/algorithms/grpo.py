@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tstar_train.algorithms.advantages import grpo
+from tstar_train.advantages import grpo
 from tstar_train.algorithms.base import Algorithm, Credit, whole_episode
 
 if TYPE_CHECKING:
-    from tstar_train.rollout.types import Trajectory
+    from tstar_train.types import Trajectory
 
 
 class GRPO(Algorithm):

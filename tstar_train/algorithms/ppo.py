@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from tstar_train.algorithms.advantages import below_zero
+from tstar_train.advantages import below_zero, gae, whitened
 from tstar_train.algorithms.base import Algorithm, Credit, whole_episode
-from tstar_train.algorithms.gae import gae, whitened
 from tstar_train.algorithms.gigpo import turn_rewards
 
 if TYPE_CHECKING:
-    from tstar_train.optim.terms import Term
-    from tstar_train.rollout.types import TokenSequence, Trajectory
-    from tstar_train.world import World
+    from tstar_train.distributed import World
+    from tstar_train.learner.terms import Term
+    from tstar_train.types import TokenSequence, Trajectory
 
 
 class PPO(Algorithm):
@@ -61,7 +60,7 @@ class PPO(Algorithm):
 
     def terms(self) -> list[Term]:
         """See ``Algorithm``: the policy's and the critic's."""
-        from tstar_train.optim.terms import ValueTerm
+        from tstar_train.learner.terms import ValueTerm
 
         return [*super().terms(), ValueTerm(self.config.ppo.value_weight, self.config.ppo.value_clip)]
 

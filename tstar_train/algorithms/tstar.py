@@ -7,16 +7,13 @@ from collections.abc import Sequence
 from tstar_train.algorithms.base import Credit
 from tstar_train.config import Config
 from tstar_train.engines.base import Engine
-from tstar_train.grafting.graft import Grafts, graft
-from tstar_train.grafting.verify import verify
+from tstar_train.grafting import graft, verify
 from tstar_train.policy.codec import Codec
-from tstar_train.rollout.action_kl import ActionKL, KLWork, prefetch_together
 from tstar_train.rollout.collect import EnvSpec
-from tstar_train.rollout.exact_kl import ExactKL
-from tstar_train.rollout.group import GroupResult
+from tstar_train.rollout.kl import ActionKL, ExactKL, prefetch_together
 from tstar_train.rollout.player import Sampling
-from tstar_train.rollout.types import Trajectory
 from tstar_train.tree import Divergence, Tree, build_trees
+from tstar_train.types import Grafts, GroupResult, KLWork, Trajectory
 
 
 class TStar:

@@ -1,13 +1,38 @@
-"""What a sampling engine offers; ``local`` is the default, others join by the same methods."""
+"""Engines: the protocol, and the noise that makes samples repeatable."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 
-from tstar_train.policy.limit import ContextTooLong
+from tstar_train.policy.kv import ContextTooLong
+
+
+def uniform_noise(seed: str, count: int) -> np.ndarray:
+    """``count`` uniform numbers in [0, 1) for one row; a counter-based stream, so rows do not depend on one another."""
+    key = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=16).digest(), "little")
+    return np.random.Generator(np.random.Philox(key=key)).random(count)
+
+
+def inverse_cdf(logprobs: Tensor, noise: Tensor) -> Tensor:
+    """Sample by inverting the cumulative distribution: the first token whose cumulated probability exceeds the noise.
+
+    Args:
+        logprobs: shape (rows, vocabulary).
+        noise: in [0, 1), shape (rows, samples).
+
+    Returns:
+        Tokens, the shape of ``noise``.
+    """
+    cumulated = logprobs.double().exp().cumsum(dim=-1)
+    return torch.searchsorted(cumulated, noise * cumulated[:, -1:], right=True).clamp_max(
+        logprobs.shape[-1] - 1
+    )
 
 
 class Sample(NamedTuple):

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from tstar_envs import TStarError, UnknownOption
 from tstar_train.engines.base import Engine
-from tstar_train.policy.head import output_logits
-from tstar_train.policy.limit import attention_window, unscaled_positions
+from tstar_train.policy.kv import attention_window, output_logits, unscaled_positions
 from tstar_train.policy.model import Policy
 
 # Rows of several lengths side by side: a model that goes by the place in the batch is found out.

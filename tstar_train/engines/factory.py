@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 
 from tstar_train.config import Config
+from tstar_train.distributed import World
 from tstar_train.engines.base import Engine
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.model import Policy
-from tstar_train.world import World
 
 
 def require_engine(config: Config, device: str) -> None:

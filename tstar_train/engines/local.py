@@ -12,15 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tstar_train.engines import branching
-from tstar_train.engines.base import Sample, require_room, rooms
-from tstar_train.engines.feed import activations_in, feed
-from tstar_train.engines.noise import inverse_cdf, uniform_noise
-from tstar_train.engines.trie import Text, Trie
+from tstar_train.engines import trie
+from tstar_train.engines.base import Sample, inverse_cdf, require_room, rooms, uniform_noise
+from tstar_train.engines.trie import Text, Trie, activations_in, feed
 from tstar_train.finite import require_finite
-from tstar_train.policy.head import hidden_states, output_logits
-from tstar_train.policy.kv import RaggedCache, cache_bytes_per_token, rows_that_fit
-from tstar_train.policy.limit import context_limit
+from tstar_train.policy.kv import (
+    RaggedCache,
+    cache_bytes_per_token,
+    context_limit,
+    hidden_states,
+    output_logits,
+    rows_that_fit,
+)
 from tstar_train.policy.model import Policy
 
 _CAPACITY = 256  # positions per row to start with
@@ -118,7 +121,7 @@ class LocalEngine:
             chosen = seeds[part.start * copies : part.stop * copies]
             if copies > 1:
                 stop, given = {*self._ends, *ends}, [tuple(c) for c in contexts[part]]
-                samples += branching.draw(
+                samples += trie.draw(
                     self.trie, given, self.texts(), chosen, copies, room[part], temperature, stop
                 )
                 self._forget_if_much()
@@ -145,7 +148,7 @@ class LocalEngine:
         extra = [sum(map(len, group)) for group in continuations]
         results: list[list[float]] = []
         for part in self._parts(contexts, extra):
-            results += branching.score(
+            results += trie.score(
                 self.trie, [tuple(c) for c in contexts[part]], self.texts(), continuations[part]
             )
             self._forget_if_much()

@@ -1,25 +1,108 @@
-"""Contexts and what goes on from them as one tree of tokens, each of which the model computes once.
-
-Samples of a context share their first tokens, other contexts' samples are scored where the context's own went along, and the contexts of
-an episode are beginnings of its last one. Rows of a ``TreeCache`` are texts; contexts and continuations branch off from them.
-"""
+"""Trie of contexts whose keys and values are shared, and feeding it."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tstar_train.engines.feed import activations_in, feed, in_passes
-from tstar_train.policy.head import hidden_states, output_logits
-from tstar_train.policy.kv import RaggedCache
-from tstar_train.policy.prefix import common_prefix
-from tstar_train.policy.tree_cache import Place, TreeCache
+from tstar_train.engines.base import Sample, inverse_cdf, uniform_noise
+from tstar_train.finite import NotFinite, require_finite
+from tstar_train.policy.kv import (
+    Activations,
+    Place,
+    RaggedCache,
+    TreeCache,
+    activations_of,
+    common_prefix,
+    hidden_states,
+    output_logits,
+)
+from tstar_train.policy.lora import has_adapters
+
+
+def activations_in(model: PreTrainedModel) -> Activations:
+    """What a forward pass of this model takes."""
+    return activations_of(model.config, model.dtype.itemsize, has_adapters(model))
+
+
+def in_passes(takes: Activations, counts: Sequence[int], before: Sequence[int]) -> Iterator[slice]:
+    """Neighbouring rows that are computed together, padded to the longest of them.
+
+    Args:
+        takes: of the model.
+        counts: new tokens of each row.
+        before: tokens that it has already.
+    """
+    first = longest = oldest = 0
+    for last, (count, old) in enumerate(zip(counts, before, strict=True)):
+        longest, oldest = max(longest, count), max(oldest, old)
+        # With its padding a row may reach further than its own tokens do.
+        if last > first and last - first + 1 > takes.rows(longest, oldest + longest):
+            yield slice(first, last)
+            first, longest, oldest = last, count, old
+    if counts:
+        yield slice(first, len(counts))
+
+
+def feed(
+    model: PreTrainedModel, takes: Activations, cache: RaggedCache, new: Sequence[Sequence[int]], pad: int
+) -> Tensor:
+    """Append ids to each row; the model's hidden state at the last of each, shape (rows, width).
+
+    Rows are computed side by side as far as the bound allows, and one that is longer than that alone, piece after piece.
+
+    Args:
+        model: causal LM.
+        takes: of ``model``.
+        cache: of as many rows as ``new``.
+        new: at least one id for each row.
+        pad: id of padding.
+
+    Raises:
+        UnknownOption: as ``RaggedCache.place``.
+    """
+    counts, before = [len(ids) for ids in new], cache.lengths.tolist()
+    cache.make_room(max(counts))  # once, as if all were one pass
+    last = [
+        _together(model, cache, rows, new[rows], pad)
+        if rows.stop - rows.start > 1
+        else _alone(
+            model, cache, rows, new[rows.start], pad, takes.tokens(before[rows.start] + counts[rows.start])
+        )
+        for rows in in_passes(takes, counts, before)
+    ]
+    return last[0] if len(last) == 1 else torch.cat(last)
+
+
+def _together(
+    model: PreTrainedModel, cache: RaggedCache, rows: slice, new: Sequence[Sequence[int]], pad: int
+) -> Tensor:
+    longest = max(map(len, new))
+    counts = torch.tensor([len(n) for n in new], device=model.device)
+    ids = torch.tensor([[*n, *[pad] * (longest - len(n))] for n in new], device=model.device)
+    positions, seen = cache.place(longest, rows)
+    hidden = hidden_states(model, ids, positions, seen, cache)
+    # Padding was written too, and is overwritten by what comes next.
+    cache.advance(rows, counts)
+    return hidden[torch.arange(len(new)), counts - 1]
+
+
+def _alone(
+    model: PreTrainedModel, cache: RaggedCache, rows: slice, new: Sequence[int], pad: int, most: int
+) -> Tensor:
+    """One row, behind what the cache holds of it."""
+    for first in range(0, len(new), most):
+        last = _together(model, cache, rows, [new[first : first + most]], pad)
+    return last
+
 
 Ids = tuple[int, ...]
 
@@ -248,3 +331,122 @@ def deal(
         found += [sorted(rows[n : n + most]) for n in range(0, len(rows), most)]
         end = best[end][1]
     return found
+
+
+_LOGITS = 1 << 25  # that are held side by side, or those of one node
+_SPARE = 32  # slots behind a row for each copy, to begin with
+
+
+def draw(
+    trie: Trie,
+    contexts: Sequence[Ids],
+    texts: Sequence[Text],
+    seeds: Sequence[str],
+    copies: int,
+    room: Sequence[int],
+    temperature: float,
+    ends: Collection[int],
+) -> list[Sample]:
+    """``copies`` samples of each context; arguments as of ``Engine.generate``.
+
+    Args:
+        trie: what was computed before, and what is computed now.
+        contexts: ids.
+        texts: see ``Trie.open``.
+        seeds: one per sample.
+        copies: samples per context, side by side in the result.
+        room: most tokens of a sample of each context.
+        temperature: 0 takes the likeliest token.
+        ends: tokens that end a sample.
+
+    Raises:
+        NotFinite: log-probabilities are no numbers.
+    """
+    trie.open(contexts, texts, copies * min(_SPARE, max(room)))
+    longest, count = max(room), len(seeds)
+    noise = (
+        np.stack([uniform_noise(seed, longest) for seed in seeds])
+        if temperature
+        else np.zeros((count, longest))
+    )
+    samples = [Sample([], []) for _ in seeds]
+    live: dict[Node, list[int]] = {}  # samples by the node that they have come to; equal ones share it
+    for number, context in enumerate(contexts):
+        live.setdefault(trie.roots[context], []).extend(range(number * copies, (number + 1) * copies))
+    for step in range(longest):
+        going: dict[Node, list[int]] = {}
+        for part in _in_parts(trie, list(live)):
+            logits = trie.logits(part)
+            scaled = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)
+            most = max(len(live[node]) for node in part)
+            if temperature:
+                given = [[*noise[live[node], step], *[0.0] * (most - len(live[node]))] for node in part]
+                tokens = inverse_cdf(scaled, torch.tensor(given, dtype=torch.float64, device=scaled.device))
+            else:
+                tokens = scaled.argmax(dim=-1, keepdim=True).expand(-1, most)
+            message = scaled.gather(-1, tokens).tolist()
+            for node, of_node, drawn in zip(part, tokens.tolist(), message, strict=True):
+                for k, token, logprob in zip(live[node], of_node, drawn, strict=False):
+                    samples[k].ids.append(token)
+                    samples[k].logprobs.append(logprob)
+                    if temperature == 1:
+                        node.logprobs[token] = logprob
+                    if token not in ends and step + 1 < room[k // copies]:
+                        going.setdefault(trie.child(node, token), []).append(k)
+        if not going:
+            break
+        trie.compute()
+        live = going
+    require_finite(
+        torch.tensor([p for sample in samples for p in sample.logprobs]),
+        "the log-probabilities of sampled tokens",
+    )
+    return samples
+
+
+def score(
+    trie: Trie,
+    contexts: Sequence[Ids],
+    texts: Sequence[Text],
+    continuations: Sequence[Sequence[Sequence[int]]],
+) -> list[list[float]]:
+    """Summed log-probability of each continuation of each context at temperature 1, in nats; arguments as of ``draw``.
+
+    Raises:
+        NotFinite: they are no numbers.
+    """
+    trie.open(contexts, texts, max((sum(map(len, group)) for group in continuations), default=0))
+    ways: list[list[tuple[Node, int]]] = []  # of each continuation its tokens, with what each follows
+    for context, group in zip(contexts, continuations, strict=True):
+        for continuation in group:
+            node = trie.roots[context]
+            way: list[tuple[Node, int]] = []
+            for token in continuation:
+                if way:
+                    node = trie.child(*way[-1])
+                way.append((node, token))
+            ways.append(way)
+    trie.compute()
+    asked: dict[Node, list[int]] = {}
+    for way in ways:
+        for node, token in way:
+            if token not in node.logprobs:
+                asked.setdefault(node, []).append(token)
+    for part in _in_parts(trie, list(asked)):
+        pairs = [(row, token) for row, node in enumerate(part) for token in asked[node]]
+        rows, tokens = torch.tensor(pairs, device=trie.device).T
+        said = torch.log_softmax(trie.logits(part), dim=-1)[rows, tokens].tolist()
+        for (row, token), logprob in zip(pairs, said, strict=True):
+            part[row].logprobs[token] = logprob
+    sums = [sum(node.logprobs[token] for node, token in way) for way in ways]
+    if any(map(math.isnan, sums)):  # minus infinity is an answer: a model may rule a token out
+        raise NotFinite(
+            "the policy's log-probabilities of given continuations are NaN: its weights are broken"
+        )
+    results = iter(sums)
+    return [[next(results) for _ in group] for group in continuations]
+
+
+def _in_parts(trie: Trie, nodes: Sequence[Node]) -> Iterator[Sequence[Node]]:
+    most = max(1, _LOGITS // trie.vocabulary)
+    return (nodes[first : first + most] for first in range(0, len(nodes), most))

@@ -1,20 +1,124 @@
-"""Turns of an episode as token ids: token in, token out, history is never re-encoded.
-
-A conversation is ``start(...)``, then for each turn the policy's own ids and ``observation(...)``. A sampled reply is
-kept as the ids that were sampled; only what the environment says is encoded, once.
-"""
+"""Codecs: turns to token ids and back."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
 from tstar_envs import BadData
-from tstar_train.policy.encoder import Encoder
-from tstar_train.policy.turn_end import named_ends
+
+
+class Piece(NamedTuple):
+    """Part of a text.
+
+    Attributes:
+        text: its characters.
+        trusted: whether it is the template's own, so that its markers are control tokens.
+    """
+
+    text: str
+    trusted: bool = False
+
+
+class Encoder:
+    """Encodes for one tokenizer.
+
+    Args:
+        tokenizer: of the model.
+        more: further control tokens besides those that the tokenizer calls special, e.g. what closes a turn.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, more: Iterable[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        # The unknown token stands for characters that the vocabulary lacks, and controls nothing, unless it is the end as well.
+        kept = {tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.pad_token_id}
+        special = set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id} - kept)
+        self.controls = frozenset(special | set(more))
+        # Some tokenizers put a space before whatever they are given; inside a context there is something before it already.
+        self._before = "" if self.trusted("\na")[-1:] == self.trusted("a") else "\n"
+        self._marks = {str(tokenizer.convert_ids_to_tokens(i)) for i in self.controls}
+
+    def trusted(self, text: str) -> list[int]:
+        """Ids of a template's own text."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def foreign(self, text: str) -> list[int]:
+        """Ids of anybody's text inside a context, none of them a control token."""
+        for split in (False, True):
+            ids = self._inside(text, split)
+            if self.controls.isdisjoint(ids):
+                return ids
+        # Not every tokenizer can, and none does it for markers that it does not call special: those are cut in two.
+        where, mark = min((text.find(mark), mark) for mark in self._marks if mark in text)
+        middle = where + max(1, len(mark) // 2)
+        return [*self.foreign(text[:middle]), *self.foreign(text[middle:])]
+
+    def _inside(self, text: str, split_special_tokens: bool) -> list[int]:
+        def encode(what: str) -> list[int]:
+            return list(
+                self._tokenizer.encode(
+                    what, add_special_tokens=False, split_special_tokens=split_special_tokens
+                )
+            )
+
+        if self._before:
+            before, ids = encode(self._before), encode(self._before + text)
+            if ids[: len(before)] == before:
+                return ids[len(before) :]
+        return encode(text)
+
+    def conversation(self, pieces: Sequence[Piece]) -> list[int]:
+        """Ids of a text of which parts are foreign.
+
+        Where no foreign part looks like a control token the whole is encoded at once, as the model's own template would be.
+        """
+        if self.controls.isdisjoint(self.trusted("".join(p.text for p in pieces if not p.trusted))):
+            return self.trusted("".join(p.text for p in pieces))
+        return [i for p in pieces for i in (self.trusted(p.text) if p.trusted else self.foreign(p.text))]
+
+
+def named_ends(tokenizer: PreTrainedTokenizerBase, generation_config: Any = None) -> frozenset[int]:
+    """The ends that the tokenizer and the model's ``generation_config.json`` name.
+
+    Args:
+        tokenizer: of the model; its end-of-sequence token.
+        generation_config: of the model; its ``eos_token_id`` is a number, a list of them, or nothing.
+    """
+    named = getattr(generation_config, "eos_token_id", None)
+    listed = named if isinstance(named, list | tuple) else [named]
+    ends = {tokenizer.eos_token_id, *listed} - {None}
+    return frozenset(int(i) for i in ends if 0 <= int(i) < len(tokenizer))
+
+
+def closing_token(tokenizer: PreTrainedTokenizerBase, between: str) -> tuple[str, int]:
+    r"""What a chat template writes behind the assistant's words, up to the token that closes the turn.
+
+    Args:
+        tokenizer: of the model.
+        between: the template's text between the assistant's words and the next user's.
+
+    Returns:
+        (text before the closing token, the token): ``"\n"`` and ``<|EOT|>`` of ``"\n<|EOT|>\n### Instruction:\n"``.
+
+    Raises:
+        BadData: no token of the vocabulary's own stands there, so that nothing the model can say would end its turn.
+    """
+    added = {str(token.content): number for number, token in tokenizer.added_tokens_decoder.items()}
+    added |= dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
+    found = min(
+        ((between.find(text), -len(text), text) for text in added if text and text in between), default=None
+    )
+    if found is None:
+        raise BadData(
+            f"the chat template of {tokenizer.name_or_path!r} closes the assistant's turn with {between!r:.60}, in which there is no token "
+            f"made for it: nothing the model can say would end its turn. Use a model whose template closes turns, or take chat_template "
+            f"out of its tokenizer's files to use it as a base model"
+        )
+    return between[: found[0]], added[found[2]]
+
 
 ACTION_CUE = "Action:"
 

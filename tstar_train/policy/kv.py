@@ -1,21 +1,73 @@
-"""A static key/value cache in which every row stands at its own position.
-
-Transformers' own caches let all rows grow together, which needs left padding and re-encodes it. Here row r's next token is
-written at ``lengths[r]``; rows of different lengths decode side by side, keep their cache from turn to turn, and leave.
-"""
+"""Keys and values of contexts, their memory, and the output head."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
 
-from tstar_envs import UnknownOption
-from tstar_train.policy.limit import attention_window
+from tstar_envs import TStarError, UnknownOption
+
+_BOUNDLESS = 1 << 30  # of a model that names no bound
+
+
+class ContextTooLong(TStarError, ValueError):
+    """A context leaves no room for a reply, or text does not fit behind it."""
+
+
+def attention_window(config: Any) -> int | None:
+    """How far back the model's attention looks where that is not everywhere, in tokens."""
+    kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
+    window = getattr(config, "sliding_window", None) if "sliding_attention" in kinds else None
+    return int(window) if window else None
+
+
+def unscaled_positions(config: Any) -> int | None:
+    """Up to which length the rotary embedding is one and the same, where beyond it depends on the length of the whole text.
+
+    LongRoPE (Phi-4-mini) and dynamic NTK turn every position otherwise once a text is longer than what the model was first trained
+    on: keys that were kept from a shorter text are then wrong, and so is the probability of everything sampled before.
+    """
+    parameters = getattr(config, "rope_parameters", None) or {}
+    # One for each kind of layer, or one for all.
+    kinds = [v for v in parameters.values() if isinstance(v, dict)] or [parameters]
+    changing = [kind for kind in kinds if kind.get("rope_type") in ("longrope", "dynamic")]
+    own = getattr(config, "original_max_position_embeddings", None) or getattr(
+        config, "max_position_embeddings", None
+    )
+    bounds = [kind.get("original_max_position_embeddings") or own for kind in changing]
+    return min((int(bound) for bound in bounds if bound), default=None)
+
+
+def position_limit(config: Any) -> int:
+    """The most tokens that a model of this configuration computes as it was made to: fed more, it fails or makes things up.
+
+    A model with local attention counts as one of that window, since the local engine shows every token all before it; one whose
+    rotary embedding changes with the length as one of the length at which it begins to.
+    """
+    bounds = [
+        getattr(config, "max_position_embeddings", None),
+        attention_window(config),
+        unscaled_positions(config),
+    ]
+    return min([int(bound) for bound in bounds if bound], default=_BOUNDLESS)
+
+
+def context_limit(config: Any, wanted: int | None) -> int:
+    """Tokens of a context and its reply together: what the model takes, or less if a run wants that."""
+    return position_limit(config) if wanted is None else min(wanted, position_limit(config))
+
+
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two sequences begin with alike."""
+    return next(
+        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
 
 
 def cache_bytes_per_token(config: Any, itemsize: int) -> int:
@@ -236,3 +288,210 @@ def _rows_of(tensor: Tensor, rows: Tensor, used: int) -> Tensor:
     chosen = torch.zeros((len(rows), *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
     chosen[:, :, :used] = tensor[rows, :, :used]
     return chosen
+
+
+def hidden_states(
+    model: PreTrainedModel, ids: Tensor, positions: Tensor, seen: Tensor, cache: Cache
+) -> Tensor:
+    """Last hidden states of new tokens, shape (rows, tokens, width).
+
+    Args:
+        model: causal LM.
+        ids: shape (rows, tokens); so are ``positions``. Padding may stand beyond the last position that there is: nobody looks at it.
+        positions: of the tokens.
+        seen: True where something is seen, shape (rows, 1, tokens, span).
+        cache: holds the keys and values before them, and takes in theirs.
+    """
+    hidden: Tensor = model.base_model(
+        input_ids=ids,
+        position_ids=positions.clamp(max=position_limit(model.config) - 1),
+        attention_mask=attention_mask(model, seen),
+        past_key_values=cache,
+        use_cache=True,
+    ).last_hidden_state
+    return hidden
+
+
+def output_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
+    """Logits of some positions only, which saves most of the work of a large vocabulary.
+
+    Some families scale what the output matrix gives (Granite divides by ``logits_scaling``, Cohere multiplies by
+    ``logit_scale``) or bound it (Gemma 2, ``final_logit_softcapping``); ``engines.check`` compares the result with the model's
+    forward pass and stops at what is not known here.
+
+    Args:
+        model: causal LM.
+        hidden: shape (..., hidden size), after the last norm.
+
+    Returns:
+        Shape (..., vocabulary), in at least single precision.
+    """
+    logits: Tensor = model.get_output_embeddings()(hidden)
+    # Half precision is too coarse for probabilities.
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    config = model.config
+    divided, multiplied = getattr(config, "logits_scaling", None), getattr(config, "logit_scale", None)
+    if divided:
+        logits = logits / divided
+    if multiplied:
+        logits = logits * multiplied
+    bound = getattr(config, "final_logit_softcapping", None)
+    if bound:
+        logits = bound * torch.tanh(logits / bound)
+    return logits
+
+
+# Of one forward pass over contexts. Fewer tokens than a 3B model has room for here (13,000) leave a GPU idle, and the built-in policies'
+# 256 rows of a WebShop page (some 500 tokens of 9 KB) are still one pass.
+BOUND = 2 << 30
+# At the peak, which is in the block behind the attention: the gate, its activation and their product with the other side; the residual,
+# its norm, and what the attention beside it takes. Adapters, in single precision, hold two results more, theirs and the sum.
+_WIDE, _HIDDEN = 3, 4
+_WIDE_UNDER_ADAPTER, _WIDE_OF_ADAPTER = 2, 2
+_SINGLE = 4  # bytes
+
+
+class Activations(NamedTuple):
+    """Bytes of a forward pass.
+
+    Attributes:
+        token: of each new token.
+        seen: of each new token and each token of the span that it may see: the mask, and scores where attention is written out.
+        repeated: of each token of a row's span, where several heads share keys and values, which are repeated for them.
+    """
+
+    token: int
+    seen: int
+    repeated: int
+
+    def of_row(self, count: int, span: int) -> int:
+        """Bytes of ``count`` new tokens of one row that then has ``span`` tokens."""
+        return count * (self.token + self.seen * span) + span * self.repeated
+
+    def rows(self, count: int, span: int) -> int:
+        """How many such rows one forward pass may hold, at least one."""
+        return max(1, BOUND // self.of_row(count, span))
+
+    def most(self, rows: int, limit: int) -> int:
+        """Bytes of the largest forward pass over so many rows, each fed as many tokens as it may have."""
+        return min(BOUND, rows * self.of_row(limit, limit))
+
+    def tokens(self, span: int) -> int:
+        """How many new tokens of a single row one forward pass may hold; what its keys and values take is left half the room at most."""
+        room = max(BOUND // 2, BOUND - span * self.repeated)
+        return max(1, room // (self.token + self.seen * span))
+
+
+def intermediate_size(config: Any) -> int:
+    """Width of the block behind the attention; four hidden sizes where a configuration does not name it."""
+    return int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
+
+
+def activations_of(config: Any, itemsize: int, adapters: bool) -> Activations:
+    """Estimated from a model's configuration.
+
+    On an H200 a feed of 130,816 tokens of Qwen2.5-3B in half precision with adapters of rank 32 took 163 KB a token; this says 169.
+
+    Args:
+        config: of the model, with the way its attention is computed.
+        itemsize: bytes of a number of the model.
+        adapters: whether it has adapters.
+    """
+    wide = intermediate_size(config)
+    own = wide * (
+        _WIDE_UNDER_ADAPTER * itemsize + _WIDE_OF_ADAPTER * _SINGLE if adapters else _WIDE * itemsize
+    )
+    heads = int(config.num_attention_heads)
+    size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+    shared = int(getattr(config, "num_key_value_heads", None) or heads) < heads
+    # Torch's own attention takes a mask of numbers in place of ours; written out, it holds scores in both precisions.
+    seen = 1 + itemsize
+    if getattr(config, "_attn_implementation", None) == "eager":
+        seen += heads * (itemsize + 2 * _SINGLE)
+    return Activations(
+        own + _HIDDEN * config.hidden_size * itemsize, seen, 2 * heads * size * itemsize * shared
+    )
+
+
+class Place(NamedTuple):
+    """Where a branch's token stands.
+
+    Attributes:
+        position: of the token in the text that it is part of, from 0.
+        seen: how many tokens of its row's own text come before the branch.
+        path: slots of the row that hold the branch up to this token, its own last.
+    """
+
+    position: int
+    seen: int
+    path: tuple[int, ...]
+
+
+class TreeCache(RaggedCache):
+    """A ``RaggedCache`` whose rows are texts with branches behind them. A branch's token sees a beginning of its row's text and the
+    tokens that lead to it, whatever else stands in the row: keys and values of a text serve all its branches without a copy.
+
+    Args:
+        model: see ``RaggedCache``.
+        rows: how many texts.
+        capacity: slots per row, one of them for padding; grows when exceeded.
+    """
+
+    def __init__(self, model: PreTrainedModel, rows: int, capacity: int) -> None:
+        super().__init__(model, rows, capacity)
+        self._ends = [0] * rows
+        self._part: Tensor | None = None
+
+    def close(self) -> None:
+        """The texts are in their rows; what is reserved from now on stands behind them."""
+        self._ends = self.lengths.tolist()
+
+    def reserve(self, row: int) -> int:
+        """A slot for one more token behind a text."""
+        slot = self._ends[row]
+        self._ends[row] += 1
+        return slot
+
+    def branch(self, rows: Sequence[int], places: Sequence[Sequence[Place]]) -> tuple[Tensor, Tensor]:
+        """Announce a forward pass over new tokens of branches, those that lead to others among them.
+
+        Args:
+            rows: of the cache, rising.
+            places: of the tokens in each of these rows; every other token of the padded rows goes where nobody looks.
+
+        Returns:
+            As ``RaggedCache.place``, for the rows given.
+        """
+        if max(self._ends) >= self.capacity:
+            self._grow(max(self._ends) + 1 + self.capacity // 4)
+        count, width = len(rows), max(map(len, places))
+        span = max(place.path[-1] for of_row in places for place in of_row) + 1
+        trash = self.capacity - 1
+        filled = [
+            [*[(p.position, p.path[-1], p.seen) for p in of_row], *[(0, trash, 1)] * (width - len(of_row))]
+            for of_row in places
+        ]
+        laid = torch.tensor(filled, device=self.lengths.device)
+        ends = [
+            [r, c, slot]
+            for r, of_row in enumerate(places)
+            for c, place in enumerate(of_row)
+            for slot in place.path
+        ]
+        own = torch.tensor(ends, device=self.lengths.device).T
+        self._span = span  # a branch stands behind what it sees of its row
+        seen = torch.arange(self._span, device=self.lengths.device) < laid[:, :, 2:]
+        seen[own[0], own[1], own[2]] = True
+        chosen = torch.tensor(rows, device=self.lengths.device)
+        self._rows, self._positions = chosen[:, None], laid[:, :, 1]
+        self._part = None if count == len(self._ends) else chosen
+        return laid[:, :, 0], seen[:, None]
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """See ``RaggedCache``; only the rows of the pass are given back."""
+        keys, values = super().update(key_states, value_states, layer_idx)
+        if self._part is None:
+            return keys, values
+        return keys.index_select(0, self._part), values.index_select(0, self._part)

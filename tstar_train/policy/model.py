@@ -1,38 +1,232 @@
-"""Policies: the built-in tiny model, or any Hugging Face causal LM by name or path."""
+"""Policies: any Hugging Face causal language model, or a tiny one of our own."""
 
 from __future__ import annotations
 
+import copy
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from safetensors.torch import save_file
+from huggingface_hub import snapshot_download
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
 )
+from transformers.core_model_loading import revert_weight_conversion
 from transformers.utils import logging
 
 from tstar_envs import BadData, MissingData, TStarError, UnknownOption, read_json
-from tstar_train.policy.capability import require_text_model
 from tstar_train.policy.chat import ChatCodec
-from tstar_train.policy.claims import check_claims, check_weights, require_no_kernel, stored_size
-from tstar_train.policy.codec import Codec, PlainCodec
-from tstar_train.policy.copy_heads import copy_heads
-from tstar_train.policy.description import described
-from tstar_train.policy.look_back import look_back
-from tstar_train.policy.published import VOCABULARIES, Published, read_published
-from tstar_train.policy.shipped import END, PAD, model_source
-from tstar_train.policy.turn_end import named_ends
+from tstar_train.policy.codec import Codec, PlainCodec, named_ends
+from tstar_train.policy.copy_heads import copy_heads, look_back
+from tstar_train.policy.files import (
+    END,
+    PAD,
+    check_claims,
+    check_weights,
+    model_source,
+    require_no_kernel,
+    stored_size,
+)
 from tstar_train.recipes.recipe import ModelRecipe
+
+
+def described(model: PreTrainedModel) -> PretrainedConfig:
+    """A copy of its configuration that names its class: vLLM and llama.cpp's converter choose their own by it.
+
+    transformers writes it where it saves weights itself; a trainer that writes them by its own names it here.
+    """
+    config = copy.deepcopy(model.config)
+    config.architectures = [type(model).__name__]
+    return config
+
+
+def renamed(model: PreTrainedModel, shapes: Iterable[tuple[str, Iterable[int]]]) -> bool:
+    """Whether the files of a model have other names for some of its weights.
+
+    Args:
+        model: whose weights they are.
+        shapes: of the weights, by the names in memory.
+    """
+    ours = {name: torch.empty(tuple(shape), device="meta") for name, shape in shapes}
+    return set(revert_weight_conversion(model, dict(ours))) != set(ours)
+
+
+def by_file_names(
+    model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]]
+) -> Iterator[tuple[str, Tensor]]:
+    """A model's weights under the names of its files."""
+    yield from revert_weight_conversion(model, dict(weights)).items()
+
+
+def save_renamed(file: Path, target: Path, model: PreTrainedModel) -> bool:
+    """Write weights under the names of the model's files, where these differ.
+
+    Args:
+        file: of all weights, by their names in memory.
+        target: what to write.
+        model: whose weights they are.
+
+    Returns:
+        Whether any name differs; otherwise nothing is written.
+    """
+    with safe_open(file, framework="pt") as tensors:
+        shapes = [(name, tensors.get_slice(name).get_shape()) for name in tensors.keys()]  # noqa: SIM118  # no mapping
+    if not renamed(model, shapes):
+        return False
+    theirs = by_file_names(model, load_file(file).items())
+    save_file({name: tensor.clone() for name, tensor in theirs}, target, metadata={"format": "pt"})
+    return True
+
+
+def require_text_config(config: Any, name: str) -> None:
+    """Refuse what is no causal language model, by its configuration alone.
+
+    Args:
+        config: of the model.
+        name: as the user gave it.
+
+    Raises:
+        BadData: one sentence that says what stands against it.
+    """
+    kind = config.model_type
+    if config.get_text_config() is not config:
+        raise BadData(
+            f"{name} ({kind}) holds its language model inside a larger one (text_config): name a text-only model"
+        )
+    if not getattr(config, "num_attention_heads", None):
+        raise BadData(
+            f"{name} ({kind}) has no attention whose keys could be kept from turn to turn: name a transformer"
+        )
+
+
+def require_text_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
+    """Refuse what is no causal language model over its tokenizer's own tokens.
+
+    Args:
+        model: as loaded.
+        tokenizer: as loaded.
+        name: as the user gave it.
+
+    Raises:
+        BadData: one sentence that says what stands against it.
+    """
+    require_text_config(model.config, name)
+    size = int(torch.as_tensor(model.get_input_embeddings().weight).shape[0])
+    ids = tokenizer.get_vocab()
+    beyond = max(ids, key=lambda token: ids[token], default="")
+    if ids and ids[beyond] >= size >= len(tokenizer):
+        raise BadData(
+            f"the tokenizer of {name} gives {beyond!r:.60} the id {ids[beyond]}, and the model embeds the ids below {size}: take the "
+            "tokenizer that the model was made with"
+        )
+    if len(tokenizer) > size:
+        raise BadData(
+            f"the tokenizer of {name} has {len(tokenizer)} tokens and the model embeds {size}: resize the embedding and save the model "
+            f"again (model.resize_token_embeddings({len(tokenizer)})), or take the tokenizer that it was made with"
+        )
+
+
+# What a tokenizer is read from. Without any, transformers makes an empty one and says nothing.
+VOCABULARIES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.json",
+    "vocab.txt",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tekken.json",
+)
+_TOKENIZER = (*VOCABULARIES, "merges.txt", "added_tokens.json", "special_tokens_map.json")
+_ROTARY = (
+    "rope_theta",
+    "rope_scaling",
+    "rope_local_base_freq",
+    "partial_rotary_factor",
+    "rotary_pct",
+    "rotary_emb_base",
+)
+
+
+@dataclass(frozen=True)
+class Published:
+    """What is kept of a model's folder; nothing where a model was made in memory.
+
+    Attributes:
+        rotary: of ``config.json``, the fields of the rotary embedding under their names before transformers 5.
+        tokenizer_config: the file of this name.
+        tokenizer: other files of the tokenizer, by name.
+    """
+
+    rotary: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer_config: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def read_published(source: str | Path) -> Published:
+    """Read it, a few megabytes.
+
+    Args:
+        source: a folder, or a Hugging Face name that has just been loaded.
+
+    Raises:
+        TStarError: a file that is there cannot be read.
+    """
+    names = ["config.json", "tokenizer_config.json", *_TOKENIZER]
+    folder = source if isinstance(source, Path) else Path(snapshot_download(source, allow_patterns=names))
+    config = read_json(folder / "config.json")
+    path = folder / "tokenizer_config.json"
+    return Published(
+        rotary={name: config[name] for name in _ROTARY if name in config},
+        tokenizer_config=read_json(path) if path.is_file() else {},
+        tokenizer={name: (folder / name).read_bytes() for name in _TOKENIZER if (folder / name).is_file()},
+    )
+
+
+def save_description(
+    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, published: Published
+) -> None:
+    """Write everything of an ordinary Hugging Face folder but the weights, plain files all.
+
+    Args:
+        folder: which is there.
+        model: whose configuration it is, ``generation_config`` (what ends a turn) included.
+        tokenizer: as it was loaded.
+        published: what the model's own folder said.
+    """
+    described(model).save_pretrained(folder)
+    config = read_json(folder / "config.json") | dict(published.rotary)
+    # Programs that do not lie beside it, and are not needed: none was when the model was loaded.
+    config.pop("auto_map", None)
+    _write(folder / "config.json", config)
+    model.generation_config.save_pretrained(folder)
+    # Chat templates go into tokenizer_config.json, where every release looks for them: several would be a folder of files.
+    tokenizer.save_pretrained(folder, save_jinja_files=False)
+    for name, data in published.tokenizer.items():
+        (folder / name).write_bytes(data)
+    if published.tokenizer_config:
+        path = folder / "tokenizer_config.json"
+        template = {name: value for name, value in read_json(path).items() if name == "chat_template"}
+        _write(path, dict(published.tokenizer_config) | template)
+
+
+def _write(path: Path, record: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
 
 # Models below this many parameters compute on one thread: with more, two threads on a busy machine were 8 times slower.
 ONE_THREAD_BELOW = 5_000_000

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from tstar_train.policy.shipped import END, PAD
+from tstar_train.policy.files import END, PAD
 
 # How byte-level BPE cuts text into words (GPT-2's rule, which ``ByteLevel`` applies by default).
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"

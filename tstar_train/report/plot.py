@@ -1,17 +1,71 @@
-"""The geometry of an SVG diagram of series of numbers: scales, ticks and path strings.
-
-Everything is in the units of the drawing's own view box; the template adds colours, and the page's script adds the
-reading under the pointer from the same numbers.
-"""
+"""Plots: axes, curves and diagrams as SVG."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from tstar_train.report.axis import HUGE, log_ticks, tick_texts, ticks, whole_ticks
+from tstar_train.report.read import Record, Run, number
+
+NONE, MINUS = "\u2013", "\u2212"  # a dash for a figure that was not measured, and the true minus sign
+HUGE = 1e100  # no axis goes further, nor closer to zero than its inverse
+
+
+def text(value: float | None, form: str) -> str:
+    """A value as it is read: per cent for shares, else as many digits as say something."""
+    if value is None:
+        return NONE
+    if form == "share":
+        return f"{100 * value:.1f} %".replace("-", MINUS)
+    if form == "seconds":
+        return f"{value:.3g} s"
+    if value and (abs(value) < 1e-3 or abs(value) >= 1e6):
+        return f"{value:.2e}".replace("-", MINUS)
+    return f"{value:.4g}".replace("-", MINUS)
+
+
+def tick_texts(ticks: Sequence[float], form: str, log: bool) -> list[str]:
+    """Labels of the ticks, with as many digits as it takes to distinguish neighbours."""
+    if log:
+        return [f"{v:g}".replace("-", MINUS) for v in ticks]
+    values = [100 * v for v in ticks] if form == "share" else list(ticks)
+    unit = {"share": " %", "seconds": " s"}.get(form, "")
+    step, largest = values[1] - values[0], max(abs(v) for v in values)
+    places = max(0, -math.floor(math.log10(step) + 1e-9))
+    if 1e-3 <= largest < 1e6 and places <= 7:
+        texts = [f"{v:.{places}f}" for v in values]
+    else:  # the digits between the largest value and the step
+        texts = [f"{v:.{max(1, math.floor(math.log10(largest / step) + 1e-9) + 1)}g}" for v in values]
+    return [t.replace("-", MINUS) + unit for t in texts]
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Two to six multiples of a round number; the first is at most `low`, the last at least `high`."""
+    # Below a billionth of the values, floats run out of digits.
+    span = max(high - low or abs(high) or 1.0, 1e-9 * max(abs(low), abs(high)), 1 / HUGE)
+    step = 10.0 ** math.floor(math.log10(span / 4))
+    step *= next(m for m in (1, 2, 5, 10) if span / 4 <= m * step)
+    start, stop = math.floor(low / step + 1e-9), math.ceil(low / step + span / step - 1e-9)
+    return [round(k * step, 12) if step > 1e-9 else k * step for k in range(start, max(stop, start + 1) + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten around two positive numbers."""
+    start, stop = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    stop = max(stop, start + 1)
+    every = max(1, math.ceil((stop - start) / 5))
+    return [10.0**k for k in range(start, stop + every, every)]
+
+
+def whole_ticks(first: int, last: int) -> list[int]:
+    """The first iteration and round ones after it."""
+    step = max(1, int(ticks(0, max(1, last - first))[1]))
+    return sorted(
+        {first, *(n for n in range(first - first % step, last + 1, step) if n - first >= 0.6 * step)}
+    )
+
 
 Values = list[float | None]
 WIDTH, HEIGHT = 400, 210
@@ -168,3 +222,364 @@ def _bars(layers: Sequence[Series], points: Sequence[float], step: float, scale:
                 floor[k] += value
         drawn.append(Drawn(layer.label, "".join(path), ""))
     return drawn
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One diagram.
+
+    Attributes:
+        title: what it shows.
+        reading: how to read it.
+        lines: (legend, name of the metric) pairs; empty: every phase of the timings.
+        unit: `share` is shown in per cent.
+        kind: `stack` lays bars on one another, so its metrics must be parts of a whole; `log` has a logarithmic axis.
+        smooth: adds the mean of the last iterations to each line.
+        rule: a value worth a dashed line, with its meaning.
+        from_zero: whether the axis includes zero.
+        source: which file the metrics come from; a curve of `validation` is passed over in runs that do not validate.
+        part: of the method that it belongs to, "" for every run's; a run without that part does not show it.
+    """
+
+    title: str
+    reading: str
+    lines: tuple[tuple[str, str], ...]
+    unit: Literal["share", "number", "seconds"] = "number"
+    kind: Literal["line", "log", "stack"] = "line"
+    smooth: bool = False
+    rule: tuple[float, str] | None = None
+    from_zero: bool = True
+    source: Literal["metrics", "timings", "validation"] = "metrics"
+    part: Literal["", "tree", "kl", "grafts", "surgical"] = ""
+
+
+LEARNING = (
+    Curve(
+        "Success in training",
+        "Share of the sampled episodes that solved their task; every iteration has other tasks, so judge the moving average, "
+        "and the held-out tasks above for the real gain.",
+        (("success", "success"),),
+        unit="share",
+        smooth=True,
+    ),
+    Curve(
+        "Validation",
+        "The same tasks of the validation split each time, sampled and greedy; the weights with the highest sampled figure are kept, of "
+        "equal ones the earliest. Iteration 0 is the start. The highest of several is a little lucky: judge the gain by the held-out "
+        "tasks above.",
+        (("sampled", "mean"), ("greedy", "greedy"), ("best so far", "best_mean")),
+        unit="share",
+        source="validation",
+    ),
+    Curve(
+        "Reward",
+        "Mean terminal reward. Where the task is to answer, also F1, the overlap of answers with the right ones: F1 rising alone means "
+        "that answers get closer without being right.",
+        (("reward", "reward"), ("F1", "f1")),
+        smooth=True,
+    ),
+    Curve(
+        "Groups without contrast, invalid actions",
+        "Groups whose episodes all earned the same teach nothing, so a rising line means that fewer tasks still do; invalid actions "
+        "should fall towards zero.",
+        (("zero-variance groups", "zero_variance_groups"), ("invalid actions", "invalid_rate")),
+        unit="share",
+    ),
+    Curve(
+        "Episode length",
+        "Turns per episode: falling with success means shorter solutions, falling without it means giving up early.",
+        (("turns", "episode_length"),),
+    ),
+    Curve(
+        "Reply length",
+        "Tokens per reply: a steady climb or a collapse is an early sign of degenerate text.",
+        (("tokens", "response_tokens"),),
+    ),
+    Curve(
+        "Entropy",
+        "Nats per token: it falls as the policy makes up its mind; close to zero, groups lose their variety and learning ends.",
+        (("entropy", "entropy"),),
+    ),
+)
+
+TREES = (
+    Curve(
+        "Merging and divergence",
+        "Merge ratio is the share of steps that turned out to be the same decision as another episode's; divergent is the share of "
+        "the remaining nodes at which the way taken decided over success.",
+        (("merge ratio", "tree_merge_ratio"), ("divergent nodes / nodes", "tree_p_div")),
+        unit="share",
+        part="tree",
+    ),
+    Curve(
+        "Nodes per tree",
+        "The gap between the upper two lines is what merging saved; divergent nodes are where a thought can be grafted.",
+        (
+            ("before merging", "tree_nodes_before"),
+            ("after merging", "tree_nodes_after"),
+            ("several parents", "tree_multi_parent_nodes"),
+            ("divergent", "tree_divergent_nodes"),
+        ),
+        part="tree",
+    ),
+    Curve(
+        "Value spread at divergences",
+        "Best child's value minus the worst's, mean over divergent nodes: near 1, one decision settles the episode.",
+        (("mean spread", "tree_mean_spread"),),
+        part="tree",
+    ),
+    Curve(
+        "Change of the step weights against GRPO",
+        "How far the tree's step advantages move the gradient away from GRPO's, summed over equal steps: near 0, the tree changes nothing.",
+        (("relative change", "weight_change"),),
+        smooth=True,
+        part="tree",
+    ),
+    Curve(
+        "Pairs of steps per tree",
+        "All pairs of steps at one depth: tested ones cost model calls, the others were decided without (different history, "
+        "an ending, or already connected).",
+        (
+            ("tested", "tree_pairs_tested"),
+            ("other history", "tree_pairs_skipped_history"),
+            ("ending", "tree_pairs_skipped_ending"),
+            ("connected", "tree_pairs_skipped_connected"),
+        ),
+        kind="stack",
+        part="kl",
+    ),
+    Curve(
+        "Cost of the KL tests",
+        "Divergences asked for in an iteration, and how many were answered by identical contexts or by an early rejection instead of "
+        "by the model.",
+        (
+            ("asked", "kl_asked"),
+            ("identical contexts", "kl_identical"),
+            ("rejected early", "kl_rejected_early"),
+        ),
+        part="kl",
+    ),
+    Curve(
+        "Scores computed and saved",
+        "Continuations that the model scored for those tests, and those that sharing made unnecessary.",
+        (("computed", "kl_scored"), ("saved", "kl_scores_saved")),
+        kind="stack",
+        part="kl",
+    ),
+)
+
+GRAFTING = (
+    Curve(
+        "Coverage and anchor reuse",
+        "Coverage is the share of failed episodes that got a grafted thought; reuse is the share of divergent decisions that had got "
+        "one in an earlier iteration already.",
+        (("grafting coverage", "grafting_coverage"), ("anchor reuse", "anchor_reuse")),
+        unit="share",
+        part="grafts",
+    ),
+    Curve(
+        "Grafts by source",
+        "Thoughts that the policy wrote itself, and those where the successful episode's own thought had to step in.",
+        (("policy", "grafts_model"), ("successful thought", "grafts_z_plus")),
+        kind="stack",
+        part="grafts",
+    ),
+    Curve(
+        "Thoughts dropped",
+        "Written thoughts that could not be used; the reasons stand below, under Grafts.",
+        (("dropped", "dropped_total"),),
+        part="grafts",
+    ),
+    Curve(
+        "Evidence behind grafts",
+        "Mean number of episodes behind the better and the worse branch: one on each side is weak evidence.",
+        (("better branch", "grafts_best_members"), ("worse branch", "grafts_worst_members")),
+        part="grafts",
+    ),
+    Curve(
+        "Surgical loss",
+        "Preference loss of grafted over failed thoughts: at log 2 (dashed) there is no preference, lower is learnt.",
+        (("surgical loss", "surgical_loss"),),
+        rule=(0.693147, "log 2"),
+        from_zero=False,
+        part="surgical",
+    ),
+    Curve(
+        "Surgical accuracy",
+        "Share of pairs in which the policy has moved towards the grafted thought, compared with the reference; moving at random "
+        "would give a half (dashed), not moving at all 0.",
+        (("accuracy", "surgical_accuracy"),),
+        unit="share",
+        rule=(0.5, "at random"),
+        part="surgical",
+    ),
+)
+
+UPDATE = (
+    Curve(
+        "Gradient norms",
+        "The surgical part (weighted by lambda) beside the base algorithm's: many times smaller, and the grafts hardly matter; "
+        "larger, and they rule.",
+        (
+            ("base", "base_gradient_norm"),
+            ("surgical", "surgical_gradient_norm"),
+            ("together", "gradient_norm"),
+        ),
+    ),
+    Curve(
+        "KL to the reference",
+        "Nats per token away from the slowly following reference: how fast the policy moves.",
+        (("KL", "kl_reference"),),
+    ),
+    Curve(
+        "Clipped tokens",
+        "Share of tokens whose probability ratio left the clip range; 0 with one on-policy update per iteration.",
+        (("clip fraction", "clip_fraction"),),
+        unit="share",
+    ),
+    Curve(
+        "Base loss",
+        "The base algorithm's loss; with one on-policy update it is about minus the mean advantage and says little.",
+        (("base loss", "base_loss"),),
+        from_zero=False,
+    ),
+)
+
+CHECKS = (
+    Curve(
+        "Seconds per phase",
+        "Wall time of each iteration, by phase.",
+        (),
+        unit="seconds",
+        kind="stack",
+        source="timings",
+    ),
+    Curve(
+        "Sampler against trainer",
+        "Difference of the log-probabilities that the sampler and the trainer give the same tokens; above the dashed line the two "
+        "no longer compute the same policy.",
+        (("mean", "logprob_difference_mean"), ("largest", "logprob_difference_max")),
+        kind="log",
+        rule=(1e-5, "limit 1e-5"),
+    ),
+)
+
+CURVES = {
+    "Learning": LEARNING,
+    "Cognitive trees": TREES,
+    "Grafting": GRAFTING,
+    "Update": UPDATE,
+    "Time and checks": CHECKS,
+}
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """A curve with its drawing; `number` ties the drawing to its values in the page's data."""
+
+    number: int
+    curve: Curve
+    plot: Plot
+    window: int
+
+
+def diagrams(run: Run) -> tuple[dict[str, list[Diagram]], list[str], list[dict[str, Any]]]:
+    """All diagrams that the run has numbers for.
+
+    Returns:
+        Diagrams by heading; titles of the curves without numbers; and for each diagram, in order of its number, the
+        texts that are shown under the pointer.
+    """
+    sections: dict[str, list[Diagram]] = {}
+    empty: list[str] = []
+    readings: list[dict[str, Any]] = []
+    for heading, curves in CURVES.items():
+        for curve in curves:
+            if curve.source == "validation" and not run.validation:
+                continue
+            if not has_part(run, curve.part):
+                empty.append(curve.title)
+                continue
+            sources = {"metrics": run.metrics, "timings": run.timings, "validation": run.validation}
+            records = _by_iteration(sources[curve.source])
+            series, window = _series(curve, records)
+            drawing = (
+                plot(list(records), series, curve.kind, curve.rule, curve.unit, from_zero=curve.from_zero)
+                if records
+                else None
+            )
+            if drawing is None:
+                empty.append(curve.title)
+                continue
+            sections.setdefault(heading, []).append(Diagram(len(readings), curve, drawing, window))
+            lines = [(s.label, s.values) for s in series] + [
+                (f"{s.label}, mean of {window}", s.average) for s in series if s.average
+            ]
+            readings.append(
+                {
+                    "iterations": list(records),
+                    "points": drawing.points,
+                    "lines": [
+                        {"label": label, "texts": [text(v, curve.unit) for v in values]}
+                        for label, values in lines
+                    ],
+                }
+            )
+    return sections, empty, readings
+
+
+def has_part(run: Run, part: str) -> bool:
+    """Whether a run has a part of the method by its configuration; one without a configuration may have any.
+
+    Args:
+        run: as it was read.
+        part: as of ``Curve``.
+    """
+    config = run.config
+    if not part or not isinstance(config, dict):
+        return True
+    tree, graft = (value if isinstance(value := config.get(name), dict) else {} for name in ("tree", "graft"))
+    if not config.get("tstar", True) or not tree.get("enabled", True):
+        return False
+    if part == "kl":
+        return bool(tree.get("nodes", "depth") == "depth")
+    if part in ("grafts", "surgical"):
+        return bool(graft.get("enabled", True)) and (part == "grafts" or bool(graft.get("surgical", True)))
+    return True
+
+
+def dropped(run: Run) -> list[tuple[str, int]]:
+    """Why written thoughts were dropped, over the whole run, most frequent first."""
+    total: dict[str, int] = {}
+    for record in run.metrics:
+        reasons = record.get("grafts_dropped")
+        for reason, count in reasons.items() if isinstance(reasons, dict) else ():
+            total[str(reason)] = total.get(str(reason), 0) + int(number(count) or 0)
+    return sorted(total.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _by_iteration(records: list[Record]) -> dict[int, Record]:
+    """Ascending; of an iteration that was written twice (a resumed run) the later record counts."""
+    last = {record["iteration"]: record for record in records}
+    return dict(sorted(last.items()))
+
+
+def _series(curve: Curve, records: dict[int, Record]) -> tuple[list[Series], int]:
+    lines = curve.lines
+    if curve.source == "timings":
+        names = dict.fromkeys(name for record in records.values() for name in record)
+        lines = tuple((name, name) for name in names if name not in ("iteration", "seconds"))
+    window = window_for(len(records)) if curve.smooth else 0
+    series = []
+    for label, name in lines:
+        values = [_value(record, name) for record in records.values()]
+        if any(v is not None for v in values):
+            series.append(Series(label, values, moving_average(values, window) if window else []))
+    return series, window
+
+
+def _value(record: Record, name: str) -> float | None:
+    if name != "dropped_total":
+        return number(record.get(name))
+    reasons = record.get("grafts_dropped")
+    return sum(number(count) or 0.0 for count in reasons.values()) if isinstance(reasons, dict) else None

@@ -1,22 +1,48 @@
-"""Reading a run folder that may be unfinished, stopped or damaged.
-
-What is missing stays missing (None or empty), so that a run can be looked at while it goes on. What is there and cannot
-be read is an error that names file and line: a report that silently leaves out half of a run would mislead.
-"""
+"""Run folders as the page needs them."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tstar_envs import BadData, Episode, MissingData, read_episodes
 
-Record = dict[str, Any]
 T = TypeVar("T")
+MOST_TEXT = 4_000
+
+
+def clipped(text: str, most: int = MOST_TEXT) -> str:
+    """The text cut to at most `most` characters; a cut text says how many are left out."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more characters)"
+
+
+def evenly(items: Sequence[T], most: int) -> list[T]:
+    """Choose at most `most` items: the first, the last, and evenly spaced ones between them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(k * (len(items) - 1) / (most - 1))] for k in range(most)]
+
+
+class Budget:
+    """How many characters of data may still go into the page."""
+
+    def __init__(self, characters: int) -> None:
+        self._left = characters
+
+    def take(self, data: Any) -> bool:
+        """Whether `data` still fits; if so, its size is spent."""
+        size = len(json.dumps(data))
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+
+Record = dict[str, Any]
 ADVICE = "restore the file, or remove it to get a report without it"
 
 

@@ -1,17 +1,263 @@
-"""The cognitive trees that go into the page: a few of them, laid out, with the texts of every member and their grafts."""
+"""Trees and state graphs of the page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from tstar_envs import Episode
-from tstar_train.report.credits import credits_of, trained
-from tstar_train.report.embed import Budget, clipped, evenly
-from tstar_train.report.read import Record, Run, checked, number, read_object
-from tstar_train.report.routes import Drawing, drawing
+from tstar_train.report.read import Budget, Record, Run, checked, clipped, evenly, number, read_object
+
+Edge = tuple[int, int, float]
+SWEEPS = 12
+
+
+def place(depths: Mapping[int, int], edges: Sequence[Edge]) -> dict[int, float]:
+    """Horizontal places, at least 1 apart within a layer, the leftmost 0.
+
+    Args:
+        depths: layer of each node, by id; ids break ties.
+        edges: (source, target, weight); a heavier edge pulls harder, so that busy ways run straight. One that leads up pulls as if it
+            led down; one within a layer pulls nothing.
+    """
+    layers: dict[int, list[int]] = {}
+    for node in sorted(depths):
+        layers.setdefault(depths[node], []).append(node)
+    above: dict[int, list[tuple[int, float]]] = {node: [] for node in depths}
+    below: dict[int, list[tuple[int, float]]] = {node: [] for node in depths}
+    for source, target, weight in edges:
+        if depths[source] != depths[target]:
+            upper, lower = sorted((source, target), key=depths.__getitem__)
+            above[lower].append((upper, weight))
+            below[upper].append((lower, weight))
+
+    places = {node: float(k) for layer in layers.values() for k, node in enumerate(layer)}
+    for sweep in range(SWEEPS):
+        downward = sweep % 2 == 0
+        neighbours = above if downward else below
+        for depth in sorted(layers, reverse=not downward):
+            aims = sorted((_aim(node, neighbours[node], places), node) for node in layers[depth])
+            layers[depth] = [node for _, node in aims]
+            places.update(zip(layers[depth], spread([aim for aim, _ in aims]), strict=True))
+    for (
+        layer
+    ) in layers.values():  # the order stands; the places settle between the neighbours above and below
+        settled = spread([_aim(node, [*above[node], *below[node]], places) for node in layer])
+        places.update(zip(layer, settled, strict=True))
+    left = min(places.values(), default=0.0)
+    return {node: round(x - left, 3) for node, x in places.items()}
+
+
+def spread(aims: Sequence[float]) -> list[float]:
+    """The places nearest to `aims` (least squares) that are at least 1 apart in the given order.
+
+    Taking k from the k-th place turns "1 apart" into "not falling", which pooling adjacent violators solves exactly.
+    """
+    blocks: list[tuple[float, int]] = []  # (sum, count)
+    for k, aim in enumerate(aims):
+        total, count = aim - k, 1
+        while blocks and blocks[-1][0] / blocks[-1][1] > total / count:
+            more, others = blocks.pop()
+            total, count = total + more, count + others
+        blocks.append((total, count))
+    level = [total / count for total, count in blocks for _ in range(count)]
+    return [x + k for k, x in enumerate(level)]
+
+
+def _aim(node: int, neighbours: Sequence[tuple[int, float]], places: Mapping[int, float]) -> float:
+    """The neighbours' mean place, or the node's own where it has none."""
+    total = sum(weight for _, weight in neighbours)
+    return sum(places[n] * weight for n, weight in neighbours) / total if total else places[node]
+
+
+CREDITS = ("grpo", "depth_value", "depth_transition", "state_value", "state_transition")
+
+
+def trained(config: Record) -> str | None:
+    """Which of the credits the run's options choose, or None where they do not say.
+
+    Runs from before there was a choice learn from the paper's.
+    """
+    options = config.get("tree")
+    if not isinstance(options, dict) or config.get("tstar") is False:
+        return None
+    name = (
+        f"{options.get('nodes', 'depth')}_{options.get('credit', 'value')}"
+        if options.get("enabled") is not False
+        else "grpo"
+    )
+    return name if name in CREDITS else None
+
+
+def credits_of(tree: Record) -> dict[str, list[list[float | None]]]:
+    """The known ones of a written tree's credits, [per step] per trajectory, to 4 digits; none in trees from before they were written.
+
+    Raises:
+        KeyError: a field is missing.
+        ValueError: they are not of the tree's steps.
+    """
+    lengths = [0] * len(tree["rewards"])
+    for i, t in [member for node in tree["nodes"] for member in node["members"]]:
+        lengths[i] = max(lengths[i], t + 1)
+    found: dict[str, list[list[float | None]]] = {}
+    for name in CREDITS:
+        rows = tree.get("credits", {}).get(name)
+        if rows is None:
+            continue
+        if [len(row) for row in rows] != lengths:
+            raise ValueError(f"credits {name} are not those of trajectories with {lengths} steps")
+        found[name] = [
+            [None if (credit := number(value)) is None else round(credit, 4) for value in row] for row in rows
+        ]
+    return found
+
+
+Point = tuple[float, float]
+Curve = tuple[Point, Point, Point, Point]
+SAMPLES = 24
+CELLS = 5  # of the grid that remembers where curves run, to a unit
+REACH_X, REACH_Y = 0.42, 0.3  # how near a curve may come to a node's middle before it counts as touching it
+SWINGS = (0.45, 0.8, 1.2, 1.7, 2.4, 3.2)
+TOUCH, ALONG, SWING = 3.0, 0.35, 0.25  # what a touched node, a crowded cell and a unit of swing cost
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Where everything stands, from 0 to the right and downward.
+
+    Attributes:
+        spots: (x, row) of each node, by id.
+        curves: of the edges that do not lead to the next row, by (source, target).
+        rows: the depth of each row; depths without a node take no room.
+        width: the rightmost place of a node or curve.
+    """
+
+    spots: dict[int, tuple[float, int]]
+    curves: dict[tuple[int, int], Curve]
+    rows: list[int]
+    width: float
+
+
+def drawing(depths: Mapping[int, int], edges: Sequence[Edge]) -> Drawing:
+    """The layout of a graph, which may hold cycles; arguments as of `layout.place`."""
+    rows = sorted(set(depths.values()))
+    places = place(depths, edges)
+    spots = {node: (x, rows.index(depths[node])) for node, x in places.items()}
+    curves = route(spots, [(source, target) for source, target, _ in edges])
+    reached = [point_at(curve, k / SAMPLES)[0] for curve in curves.values() for k in range(SAMPLES + 1)]
+    left = min([0.0, *reached])  # curves may swing out further than any node stands
+    return Drawing(
+        {node: (round(x - left, 3), row) for node, (x, row) in spots.items()},
+        {edge: _rounded([(x - left, y) for x, y in curve]) for edge, curve in curves.items()},
+        rows,
+        round(max([*places.values(), *reached], default=0.0) - left, 3),
+    )
+
+
+def route(spots: Mapping[int, Point], edges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Curve]:
+    """The curves of all edges but those that lead to the next row.
+
+    Args:
+        spots: (x, row) of each node, by id.
+        edges: (source, target), no self-loops.
+
+    Returns:
+        By edge, the four points of a cubic Bezier curve from source to target, rounded to 3 digits.
+    """
+    # The short ones first: they have the least choice.
+    winding = sorted(
+        {(a, b) for a, b in edges if a != b and spots[b][1] - spots[a][1] != 1},
+        key=lambda edge: (abs(spots[edge[1]][1] - spots[edge[0]][1]), edge),
+    )
+    standing: dict[float, list[tuple[int, float]]] = {}  # the nodes of each row
+    for node, (x, row) in spots.items():
+        standing.setdefault(row, []).append((node, x))
+    taken: dict[tuple[int, int], int] = {}
+    found: dict[tuple[int, int], Curve] = {}
+    extent = (
+        min((x for x, _ in spots.values()), default=0.0),
+        max((x for x, _ in spots.values()), default=0.0),
+    )
+    for source, target in winding:
+        start, end = spots[source], spots[target]
+        best, best_cost, best_cells = None, 0.0, frozenset[tuple[int, int]]()
+        for swing, curve in _candidates(start, end, extent):
+            path = [point_at(curve, k / SAMPLES) for k in range(1, SAMPLES)]
+            cells = frozenset((round(x * CELLS), round(y * CELLS)) for x, y in path)
+            cost = (
+                TOUCH * _touched(path, standing, (source, target))
+                + ALONG * sum(taken.get(cell, 0) for cell in cells)
+                + SWING * swing
+            )
+            if best is None or cost < best_cost:
+                best, best_cost, best_cells = curve, cost, cells
+        if best is None:  # every pair of points has candidates
+            raise RuntimeError(f"no curve from {source} to {target}")
+        found[source, target] = best
+        for cell in best_cells:
+            taken[cell] = taken.get(cell, 0) + 1
+    return found
+
+
+def point_at(curve: Curve, share: float) -> Point:
+    """The point of a cubic Bezier curve at a share (0 to 1) of its parameter."""
+    a, b, c, d = (1 - share) ** 3, 3 * share * (1 - share) ** 2, 3 * share**2 * (1 - share), share**3
+    (x0, y0), (x1, y1), (x2, y2), (x3, y3) = curve
+    return a * x0 + b * x1 + c * x2 + d * x3, a * y0 + b * y1 + c * y2 + d * y3
+
+
+def _candidates(start: Point, end: Point, extent: tuple[float, float]) -> list[tuple[float, Curve]]:
+    """Curves to choose from, each with how far it swings out."""
+    (x0, y0), (x1, y1) = start, end
+    # An arc: above the row to the right, below it to the left, so that a way and its return part.
+    if y0 == y1:
+        side = -1.0 if x1 > x0 else 1.0
+        flat, inset = (x1 - x0), 0.2
+        return [
+            (
+                height,
+                _rounded(
+                    [
+                        start,
+                        (x0 + inset * flat, y0 + side * height),
+                        (x1 - inset * flat, y1 + side * height),
+                        end,
+                    ]
+                ),
+            )
+            for height in (0.4, 0.6, 0.8)
+        ]
+    middle, lift = (x0 + x1) / 2, 0.2 * (y1 - y0)
+    # Past all nodes, on either side.
+    around = [(extent[0] - 0.6 - middle) / 0.75, (extent[1] + 0.6 - middle) / 0.75]
+    swings = [sign * swing for swing in SWINGS for sign in (1.0, -1.0)] + around
+    if y1 > y0:
+        swings.insert(0, 0.0)  # a way down may run straight where nothing stands in between
+    return [
+        (abs(swing), _rounded([start, (x0 + swing, y0 + lift), (x1 + swing, y1 - lift), end]))
+        for swing in swings
+    ]
+
+
+def _rounded(points: Sequence[Point]) -> Curve:
+    a, b, c, d = [(round(x, 3), round(y, 3)) for x, y in points]
+    return a, b, c, d
+
+
+def _touched(
+    path: Sequence[Point], standing: Mapping[float, Sequence[tuple[int, float]]], ends: tuple[int, int]
+) -> int:
+    """How many nodes a path touches, its own two ends apart. A point comes near one row at most."""
+    touched: set[int] = set()
+    for x, y in path:
+        row = round(y)
+        room = 1 - ((y - row) / REACH_Y) ** 2
+        if room > 0:
+            touched |= {node for node, u in standing.get(row, ()) if ((x - u) / REACH_X) ** 2 < room}
+    return len(touched.difference(ends))
+
 
 MOST_ITERATIONS = 12
 MOST_PER_ITERATION = 5

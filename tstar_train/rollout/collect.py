@@ -1,14 +1,19 @@
-"""Playing episodes with an engine: all rows of all groups side by side, finished and failed rows leave."""
+"""Collecting: tasks in order, groups of episodes, dynamic sampling, playing on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import torch
 
 from tstar_envs import (
     EnvironmentFailed,
+    Episode,
     GroupEnv,
+    InfrastructureError,
+    StableRandom,
     UnknownOption,
     called,
     find_entry,
@@ -17,11 +22,55 @@ from tstar_envs import (
     play_group,
     prompt_of,
 )
+from tstar_train.algorithms.base import Algorithm
+from tstar_train.config import Config
+from tstar_train.distributed import World, together
 from tstar_train.engines.base import Engine
 from tstar_train.policy.codec import Codec
-from tstar_train.rollout.failures import failed
-from tstar_train.rollout.player import PolicyPlayer, Sampling, transcript_of
-from tstar_train.rollout.types import Trajectory
+from tstar_train.rollout.player import PolicyPlayer, Sampling, overlong, transcript_of
+from tstar_train.types import Played, Trajectory, failed, without_failed
+
+MOST = 0.5  # share of the episodes above which a run stops
+
+
+def stop_if_most_failed(failures: Sequence[Episode], played: int) -> None:
+    """Stop an iteration of which most episodes failed.
+
+    Args:
+        failures: the failed episodes.
+        played: how many there were in all.
+
+    Raises:
+        InfrastructureError: most failed; the message gives the reason of the last one.
+    """
+    if len(failures) > MOST * played:
+        raise InfrastructureError(
+            f"{len(failures)} of {played} episodes failed and count for nothing, the last: {failures[-1].error}"
+        )
+
+
+class TaskStream:
+    """Passes over the tasks, each a shuffle of its own; of a pass only whole iterations are used.
+
+    Args:
+        tasks: ids.
+        size: tasks of an iteration.
+        seed: of the shuffles.
+    """
+
+    def __init__(self, tasks: Sequence[str], size: int, seed: int) -> None:
+        self._tasks = list(tasks)
+        self._usable = len(tasks) // size * size
+        self._seed = seed
+
+    def take(self, cursor: int, count: int) -> list[str]:
+        """The ``count`` tasks from place ``cursor`` on."""
+        taken: list[str] = []
+        while len(taken) < count:
+            turn, position = divmod(cursor + len(taken), self._usable)
+            order = StableRandom(f"{self._seed}/tasks/{turn}").shuffled(self._tasks)
+            taken += order[position : min(self._usable, position + count - len(taken))]
+        return taken
 
 
 @dataclass
@@ -95,3 +144,162 @@ def collect(
             f"positions, or shorter replies"
         )
     return trajectories
+
+
+def play_on(
+    points: Sequence[tuple[Trajectory, int]],
+    spec: EnvSpec,
+    engine: Engine,
+    codec: Codec,
+    *,
+    split: str,
+    seed: str,
+    sampling: Sampling,
+    begun: Sequence[Sequence[int]] | None = None,
+) -> list[Trajectory]:
+    """New ends of episodes; the environment is brought to where they part by playing the replies before it again.
+
+    Args:
+        points: (trajectory, number of its turns that stand), one for each new episode; one that is given several times is
+            played on several times, with other samples.
+        spec: the environment.
+        engine: the policy.
+        codec: turns to ids.
+        split: where the tasks are.
+        seed: of the samples.
+        sampling: as in the rollouts.
+        begun: for each point, ids that the first new reply begins with; None: it is the policy's from its beginning.
+
+    Returns:
+        The episodes, in the order of the points; those whose infrastructure failed are marked so (``rollout.failures``).
+    """
+    if not points:
+        return []
+    group = spec.group([t.episode.task for t, _ in points], 1, split)
+    group.replay([[step.reply for step in t.steps[:turn]] for t, turn in points], tolerant=True)
+    prompt = prompt_of(group.envs[0])
+    trajectories, lines = [], []
+    for number, ((old, turn), error) in enumerate(zip(points, group.errors, strict=True)):
+        line = transcript_of(old.episode, codec, prompt, sampling)
+        for said, step in zip(old.turns[:turn], old.steps[:turn], strict=True):
+            line.add(said.reply, step.observation)
+        lines.append(line)
+        episode = replace(old.episode, steps=list(old.steps[:turn]), extra={}, reward=0.0, success=False)
+        if error is not None:
+            episode.fail(error)
+        trajectories.append(Trajectory(old.group, number, episode, list(old.turns[:turn])))
+    player = PolicyPlayer(
+        group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, begun=begun
+    )
+    play_group(group, [t.episode for t in trajectories], player)
+    return trajectories
+
+
+def training_spec(config: Config) -> EnvSpec:
+    """The environment as training plays it: with its further options, and episodes never longer than the environment's own."""
+    options = {**config.env_options, **config.training_options}
+    own, wanted = options.get("horizon") or find_entry(config.env).horizon, config.rollout.horizon
+    return EnvSpec(config.env, options if wanted is None else {**options, "horizon": min(own, wanted)})
+
+
+def sampling_of(config: Config, temperature: float) -> Sampling:
+    """The rollout options as the collector takes them."""
+    rollout = config.rollout
+    return Sampling(rollout.max_tokens, temperature, rollout.context, rollout.history)
+
+
+def sample_groups(
+    config: Config,
+    algorithm: Algorithm,
+    engine: Engine,
+    codec: Codec,
+    stream: TaskStream,
+    cursor: int,
+    number: int,
+    temperature: float,
+    world: World,
+    played: Played,
+) -> list[list[Trajectory]]:
+    """The groups that this rank learns from; all ranks call it.
+
+    Each rank plays its part of the iteration's tasks. Where the algorithm keeps only some groups, those that are missing are replaced
+    by groups of further tasks, up to ``dapo.rounds`` rounds in all; then what there is has to do.
+
+    Args:
+        config: of the run.
+        algorithm: which groups it keeps, and what it changes in their rewards.
+        engine: samples replies.
+        codec: turns to ids.
+        stream: the tasks.
+        cursor: where the iteration begins in the stream; it has used ``played.tasks`` of all ranks at the end.
+        number: of the iteration, from 0.
+        temperature: of the samples.
+        world: the ranks.
+        played: this rank's counts; changed.
+
+    Raises:
+        InfrastructureError: most episodes failed, on all ranks together.
+    """
+    kept: list[list[Trajectory]] = []
+    spec, size = training_spec(config), config.rollout.group
+    sampling = replace(sampling_of(config, temperature), progress=config.rollout.progress_credit > 0)
+    missing, wanted = (
+        _missing_by_rank(config.rollout.tasks // world.size, world),
+        config.rollout.tasks // world.size,
+    )
+    first, round_number = 0, 0
+    while sum(missing) and round_number < config.dapo.rounds:
+        tasks = stream.take(cursor + first, sum(missing))
+        place = sum(missing[: world.rank])
+        mine = tasks[place : place + missing[world.rank]]
+        # Where a pass over the tasks ends within a round, one of them may come twice.
+        repeats = [tasks[:n].count(tasks[n]) for n in range(place, place + len(mine))]
+        # A task that comes twice is not the same episode twice.
+        again = f"/again {round_number}" if round_number else ""
+        with together(world):
+            trajectories = collect(
+                spec,
+                engine,
+                codec,
+                mine,
+                size=size,
+                split=config.split,
+                seed=f"{config.seed}/rollout/{number}{again}",
+                sampling=sampling,
+                first_group=first + place,
+                repeats=repeats,
+            )
+            played.tasks += len(mine)
+            played.failed += [t.episode for t in trajectories if failed(t.episode)]
+            played.overlong += sum(overlong(t.episode) for t in trajectories)
+            groups = [
+                g for i in range(len(mine)) if (g := without_failed(trajectories[i * size : (i + 1) * size]))
+            ]
+            algorithm.shape([t for g in groups for t in g])
+            good = [g for g in groups if algorithm.keeps(g)]
+            played.dropped_groups += len(groups) - len(good)
+            kept += good
+        stop_if_most_failed_anywhere(played, size, world)
+        first, round_number = first + len(tasks), round_number + 1
+        # A group that infrastructure took is not played again: what is down would be asked without end.
+        lost = played.tasks - len(kept) - played.dropped_groups
+        missing = _missing_by_rank(wanted - len(kept) - lost, world)
+    return kept
+
+
+def stop_if_most_failed_anywhere(played: Played, size: int, world: World) -> None:
+    """Stop as ``stop_if_most_failed`` does, counting all ranks together.
+
+    Raises:
+        InfrastructureError: on all ranks.
+    """
+    failures = [e for part in world.gather(played.failed) for e in part]
+    tasks = int(world.sum(torch.tensor([played.tasks])).item())
+    with together(world):
+        stop_if_most_failed(failures, tasks * size)
+
+
+def _missing_by_rank(mine: int, world: World) -> list[int]:
+    counts = torch.zeros(world.size, dtype=torch.int64)
+    counts[world.rank] = max(0, mine)
+    return [int(n) for n in world.sum(counts)]

@@ -10,14 +10,11 @@ for divergence in tree.divergences(delta=0.3):
 ```
 """
 
-from tstar_train.tree.backup import Baseline, Credit
-from tstar_train.tree.build import GAMMA, build_tree, build_trees
 from tstar_train.tree.divergence import Divergence
-from tstar_train.tree.equivalence import KL, BatchedKL, PairCounts, Symmetry
 from tstar_train.tree.export import tree_to_dict
-from tstar_train.tree.history import History, history_keys
+from tstar_train.tree.merging import KL, BatchedKL, History, PairCounts, Symmetry, history_keys
 from tstar_train.tree.node import Member, Node, StepLike, TrajectoryLike
-from tstar_train.tree.tree import Nodes, Tree
+from tstar_train.tree.tree import GAMMA, Baseline, Credit, Nodes, Tree, build_tree, build_trees
 
 __all__ = [
     "GAMMA",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tstar_train.algorithms.advantages import reward_moments
+from tstar_train.advantages import reward_moments
 from tstar_train.tree.node import Member, Node
 
 

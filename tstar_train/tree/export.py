@@ -11,11 +11,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from tstar_train.algorithms.advantages import grpo
-from tstar_train.tree.backup import Baseline, Credit
-from tstar_train.tree.build import build_tree
+from tstar_train.advantages import grpo
 from tstar_train.tree.node import Node, TrajectoryLike
-from tstar_train.tree.tree import Tree
+from tstar_train.tree.tree import Baseline, Credit, Tree, build_tree
 
 
 def tree_to_dict(

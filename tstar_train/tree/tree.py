@@ -1,20 +1,162 @@
-"""The cognitive tree itself: merged nodes with values, and what can be asked of them."""
+"""Cognitive tree: built from a group, values backed up, credit of steps."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tstar_train.algorithms.advantages import reward_moments
-from tstar_train.tree.backup import Baseline, Credit, gained_advantages, step_advantages
+from tstar_train.advantages import reward_moments
 from tstar_train.tree.divergence import Divergence, find_divergences
-from tstar_train.tree.equivalence import PairCounts
-from tstar_train.tree.node import Member, Node
+from tstar_train.tree.merging import KL, History, PairCounts, Prefetch, Symmetry, equivalence_classes
+from tstar_train.tree.node import Member, Node, TrajectoryLike
+
+
+def state_nodes(
+    group: Sequence[TrajectoryLike], rewards: Sequence[float], gamma: float, start_key: str | None
+) -> tuple[tuple[Node, ...], dict[Member, Node]]:
+    """The nodes of a group by state, and where each step leads.
+
+    V(s) is the mean over all visits of s, in all trajectories, of gamma^(steps left) R; a leaf's value is its trajectory's own R. The
+    graph may hold cycles, so nothing is backed up along its edges.
+
+    Args:
+        group: the trajectories.
+        rewards: their terminal rewards.
+        gamma: discount per step.
+        start_key: the start's state key; a trajectory that comes back to it visits the root again. None: nobody returns to the root.
+
+    Returns:
+        The nodes, the root first, then by earliest visit, lowest trajectory and step; and the node of each member (i, t), which is the
+        state after step t, (i, -1) for the start.
+
+    Raises:
+        ValueError: a step without a state key, which would be one with all others.
+    """
+    visits: defaultdict[str | None, list[Member]] = defaultdict(list)
+    for i, trajectory in enumerate(group):
+        for t, step in enumerate(trajectory.steps):
+            if not step.state_key:
+                raise ValueError(
+                    f"step {t} of trajectory {i} has no state_key: give one or use nodes='depth'"
+                )
+        visits[start_key] += [(i, -1)]
+        for t, step in enumerate(trajectory.steps[:-1]):
+            visits[step.state_key].append((i, t))
+    lengths = [len(trajectory.steps) for trajectory in group]
+    children: dict[Node, dict[Node, frozenset[int]]] = {}
+
+    def add(members: Sequence[Member], value: float, ending: bool) -> None:
+        into: dict[Node, frozenset[int]] = {}
+        children[Node(min(t for _, t in members) + 1, frozenset(members), into, value, ending)] = into
+
+    for members in visits.values():
+        worth = [gamma ** (lengths[i] - t - 1) * rewards[i] for i, t in members]
+        add(members, math.fsum(worth) / len(worth), ending=False)
+    for i, length in enumerate(lengths):
+        add([(i, length - 1)], rewards[i], ending=True)
+    nodes = tuple(sorted(children, key=lambda node: (node.depth, node.first)))
+    node_of = {member: node for node in nodes for member in node.members}
+    for node in nodes:  # only now, since a cycle's nodes are each other's children
+        children[node].update(_children(node, node_of))
+    return nodes, node_of
+
+
+def _children(node: Node, node_of: dict[Member, Node]) -> dict[Node, frozenset[int]]:
+    """The states that a node's transitions lead to, itself left out, each with the trajectories that went there at least once."""
+    through: defaultdict[Node, set[int]] = defaultdict(set)
+    for i, t in node.members:
+        child = node_of.get((i, t + 1))
+        if child is not None and child is not node:
+            through[child].add(i)
+    ordered = sorted(through, key=lambda child: (child.depth, child.first))
+    return {child: frozenset(through[child]) for child in ordered}
+
+
+Baseline = Literal["group", "discounted"]
+Credit = Literal["value", "transition"]
+
+
+def node_value(rewards: Sequence[float], children: Mapping[Node, frozenset[int]], gamma: float) -> float:
+    """Q(v): the members' mean reward at a leaf, gamma * sum_v' w(v -> v') Q(v') elsewhere (`eq:qtree`).
+
+    A child's value averages over all who pass through it, also those who came from another parent: in a graph
+    with such nodes Q is the mean over walks along the edge weights, not the mean of the members' own rewards.
+
+    Args:
+        rewards: the terminal rewards of the node's members.
+        children: the next nodes, valued already, each with the trajectories that go there from here.
+        gamma: discount per step.
+
+    Returns:
+        The value in units of reward. Sums are exactly rounded: the order of members never shows.
+    """
+    if not children:
+        return math.fsum(rewards) / len(rewards)
+    total = math.fsum(len(through) * child.value for child, through in children.items())
+    return gamma * (total / len(rewards))
+
+
+def step_advantages(
+    values: Sequence[Sequence[float]], rewards: Sequence[float], gamma: float, eps: float, baseline: Baseline
+) -> list[NDArray[np.float64]]:
+    """A(v) = (Q(v) - baseline) / (std R + eps) for every step (`eq:tree_advantage`).
+
+    Args:
+        values: per trajectory, Q of each step's node, [T_i].
+        rewards: the M terminal rewards.
+        gamma: discount per step, for the "discounted" baseline.
+        eps: added to the sample standard deviation.
+        baseline: "group" subtracts mean R, as the paper does; "discounted" the mean over all M trajectories
+            of gamma^(T_i - depth) R_i, which takes out the drift that gamma < 1 brings. The exponent is
+            negative for a trajectory that ended above that depth: its reward is then compounded, so that at
+            every depth the baseline is one and the same mean of gamma^(T_i) R_i, seen from there.
+
+    Returns:
+        Per trajectory, [T_i] float64; exactly 0 where the rewards are all equal or there is one trajectory.
+
+    Raises:
+        ValueError: an unknown baseline.
+    """
+    if baseline not in get_args(Baseline):
+        raise ValueError(f"baseline is {baseline!r}: choose one of {', '.join(get_args(Baseline))}")
+    mean, std = reward_moments(rewards)
+    if std == 0:
+        return [np.zeros(len(row)) for row in values]
+    lengths = [len(row) for row in values]
+    subtracted = np.full(max(lengths), mean)
+    if baseline == "discounted":
+        for t in range(max(lengths)):
+            worth = [
+                gamma ** (length - t - 1) * reward for length, reward in zip(lengths, rewards, strict=True)
+            ]
+            subtracted[t] = math.fsum(worth) / len(worth)
+    return [(np.asarray(row, dtype=np.float64) - subtracted[: len(row)]) / (std + eps) for row in values]
+
+
+def gained_advantages(
+    before: Sequence[Sequence[float]], after: Sequence[Sequence[float]], rewards: Sequence[float], eps: float
+) -> list[NDArray[np.float64]]:
+    """A(t) = (value after step t - value before) / (std R + eps) for every step (docs/tstar.md).
+
+    Args:
+        before: per trajectory, what each step is compared with, [T_i]: the value of where it was taken, or of the start.
+        after: per trajectory, the value of where each step leads, [T_i].
+        rewards: the M terminal rewards.
+        eps: added to the sample standard deviation.
+
+    Returns:
+        Per trajectory, [T_i] float64; exactly 0 where the rewards are all equal or there is one trajectory.
+    """
+    std = reward_moments(rewards)[1]
+    rows = [np.subtract(*map(np.asarray, pair), dtype=np.float64) for pair in zip(after, before, strict=True)]
+    return [row / (std + eps) if std else np.zeros(len(row)) for row in rows]
+
 
 Nodes = Literal["depth", "state"]
 
@@ -138,3 +280,176 @@ class Tree:
             "pairs_skipped_connected": self.pairs.skipped_connected,
             "kl_calls": self.pairs.kl_calls,
         }
+
+
+GAMMA = {"depth": 0.99, "state": 0.95}  # where none is given
+
+
+def build_tree(
+    group: Sequence[TrajectoryLike],
+    kl: KL | None,
+    eps_kl: float = 0.25,
+    gamma: float | None = None,
+    same_parent: bool = False,
+    kl_symmetry: Symmetry = "max",
+    history: History = "sequence",
+    nodes: Nodes = "depth",
+    start_key: str | None = None,
+) -> Tree:
+    """Merge the equal decisions of a group's trajectories and value the result (docs/tstar.md).
+
+    By state no model is asked: equal states are equal by the environment's word.
+
+    Every group is built, and `kl` is asked about every compatible pair that is not connected yet: skipping
+    groups without variance and knowing which contexts are identical belong to the caller and to `kl`.
+
+    Args:
+        group: M trajectories of one task from one start state.
+        kl: `kl(t, i, j)`, the divergence in nats between the policies of trajectories i and j after step t.
+            An object that also has `prefetch` (see `BatchedKL`) receives each batch of calls before they
+            are made. By state it is never asked, and may be None; `eps_kl`, `same_parent`, `kl_symmetry` and
+            `history` are then not used.
+        eps_kl: two steps with compatible histories merge below this divergence.
+        gamma: discount per step; 1 makes Lemma 1 exact in a strict tree. None is .99 by depth and .95 by state.
+        same_parent: intersect every component with its parent's, which gives a strict tree.
+        kl_symmetry: "max", "mean" or "forward"; see `equivalence.equivalence_classes`.
+        history: "sequence" or "state"; see `history.history_keys`.
+        nodes: "depth", the paper's, or "state": a node is a state, at whatever depth (see `states.state_nodes`).
+        start_key: key of the state that all start from; by state, a trajectory that comes back to it visits the
+            root again.
+
+    Returns:
+        The tree; it keeps no reference to the steps.
+
+    Raises:
+        ValueError: an option out of its range, no trajectories, one without steps, or a reward that is not
+            finite.
+    """
+    start_keys = [start_key]
+    return build_trees(
+        [group], [kl], eps_kl, gamma, same_parent, kl_symmetry, history, nodes, start_keys=start_keys
+    )[0]
+
+
+def build_trees(
+    groups: Sequence[Sequence[TrajectoryLike]],
+    kls: Sequence[KL | None],
+    eps_kl: float = 0.25,
+    gamma: float | None = None,
+    same_parent: bool = False,
+    kl_symmetry: Symmetry = "max",
+    history: History = "sequence",
+    nodes: Nodes = "depth",
+    *,
+    start_keys: Sequence[str | None],
+    prefetch: Prefetch | None = None,
+) -> list[Tree]:
+    """`build_tree` of several groups, which ask in the same rounds.
+
+    Args:
+        groups: see `group` of `build_tree`; so are those that follow.
+        kls: one for each group.
+        eps_kl: as there.
+        gamma: as there.
+        same_parent: as there.
+        kl_symmetry: as there.
+        history: as there.
+        nodes: as there.
+        start_keys: one for each group.
+        prefetch: receives the calls of all groups in a round, instead of each `kl` receiving its own.
+
+    Returns:
+        One for each group.
+
+    Raises:
+        ValueError: see `build_tree`.
+    """
+    if not eps_kl >= 0:
+        raise ValueError(f"eps_kl is {eps_kl}: it must be 0 or more")
+    choices = (("kl_symmetry", kl_symmetry, Symmetry), ("history", history, History), ("nodes", nodes, Nodes))
+    for name, value, valid in choices:
+        if value not in get_args(valid):
+            raise ValueError(f"{name} is {value!r}: choose one of {', '.join(get_args(valid))}")
+    gamma = GAMMA[nodes] if gamma is None else gamma
+    if not 0 < gamma <= 1:
+        raise ValueError(f"gamma is {gamma}: it must lie in (0, 1]")
+    rewards = [_rewards(group) for group in groups]
+    lengths = [tuple(len(trajectory.steps) for trajectory in group) for group in groups]
+    if nodes == "state":
+        trees = []
+        for group, earned, length, start_key in zip(groups, rewards, lengths, start_keys, strict=True):
+            found, node_of = state_nodes(group, earned, gamma, start_key)
+            trees.append(Tree(found, earned, gamma, PairCounts(), node_of, length, "state"))
+        return trees
+    asked = [kl for kl in kls if kl is not None]
+    if len(asked) < len(groups):
+        raise ValueError(
+            "by depth a tree needs `kl`, the divergence between two steps' policies; nodes='state' needs none"
+        )
+    trees = []
+    classes_of_groups = equivalence_classes(groups, asked, eps_kl, kl_symmetry, history, prefetch)
+    for (classes, pairs), earned, length in zip(classes_of_groups, rewards, lengths, strict=True):
+        trees.append(
+            _assemble(_split_by_parent(classes) if same_parent else classes, earned, length, gamma, pairs)
+        )
+    return trees
+
+
+def _rewards(group: Sequence[TrajectoryLike]) -> tuple[float, ...]:
+    """What a group's trajectories earned.
+
+    Raises:
+        ValueError: no trajectories, one without steps, or a reward that is not finite; before any model call is spent.
+    """
+    if not group:
+        raise ValueError("a tree needs at least one trajectory, got an empty group")
+    for i, trajectory in enumerate(group):
+        if not trajectory.steps:
+            raise ValueError(
+                f"trajectory {i} has no steps: leave episodes that never started out of the group"
+            )
+    rewards = tuple(float(trajectory.reward) for trajectory in group)
+    reward_moments(rewards)
+    return rewards
+
+
+def _split_by_parent(classes: list[list[list[int]]]) -> list[list[list[int]]]:
+    """Refine each depth's classes by those above, so that every class has one parent."""
+    refined: list[list[list[int]]] = []
+    parent: dict[int, int] = defaultdict(int)
+    for at_depth in classes:
+        parts: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        for index, members in enumerate(at_depth):
+            for i in members:
+                parts[parent[i], index].append(i)
+        refined.append(sorted(parts.values()))
+        parent = {i: index for index, members in enumerate(refined[-1]) for i in members}
+    return refined
+
+
+def _assemble(
+    classes: list[list[list[int]]],
+    rewards: tuple[float, ...],
+    lengths: tuple[int, ...],
+    gamma: float,
+    pairs: PairCounts,
+) -> Tree:
+    """Make the nodes from the deepest layer up, since a node's value needs its children's."""
+    node_of: dict[Member, Node] = {}
+    layers: list[list[Node]] = []
+    everyone = list(range(len(rewards)))
+    for t in range(len(classes) - 1, -2, -1):
+        layer = []
+        for members in classes[t] if t >= 0 else [everyone]:
+            through: defaultdict[Node, set[int]] = defaultdict(set)
+            for i in members:
+                if t + 1 < lengths[i]:
+                    through[node_of[i, t + 1]].add(i)
+            children = {child: frozenset(trajectories) for child, trajectories in through.items()}
+            value = node_value([rewards[i] for i in members], children, gamma)
+            steps = frozenset((i, t) for i in members)
+            layer.append(Node(t + 1, steps, children, value, ending=not children))
+            node_of.update((step, layer[-1]) for step in steps)
+        layers.append(layer)
+    nodes = tuple(node for layer in reversed(layers) for node in layer)
+    return Tree(nodes, rewards, gamma, pairs, node_of, lengths)

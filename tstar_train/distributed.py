@@ -1,0 +1,527 @@
+"""Communicators: one process, or a process group of our own or of ``torchrun``."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import pickle
+import shutil
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from torch import Tensor
+
+from tstar_envs import TStarError
+from tstar_envs.redaction import keep_environment_secrets, redacted
+from tstar_train.stopping import unheard_by_children
+from tstar_train.watchdog import Watch
+
+T = TypeVar("T")
+
+# First and longest pause between two looks at a call that other ranks have not joined yet.
+_POLL_SECONDS = (5e-5, 5e-3)
+
+
+class RankFailed(TStarError, RuntimeError):
+    """Another process of the run died, hangs, or raised (the message then holds its traceback)."""
+
+
+class World(Protocol):
+    """What ranks do together. All ranks must make the same calls in the same order."""
+
+    rank: int
+    size: int
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Add up a tensor over the ranks, in place; every rank gets the same bits."""
+
+    def gather(self, value: T) -> list[T]:
+        """What every rank gives, in order of rank, on the first rank; an empty list on the others."""
+
+    def first(self, value: T) -> T:
+        """What the first rank gives, on every rank."""
+
+    def elsewhere(self, what: str) -> AbstractContextManager[None]:
+        """Let other code make calls over the group within a ``with`` block; where one fails no further call can be made.
+
+        Args:
+            what: what the other code does, in words.
+
+        Raises:
+            RankFailed: one failed, in the place of a ``RuntimeError``.
+        """
+
+    def patience(self, minutes: float) -> None:
+        """Wait at most this many minutes for the other ranks from now on."""
+
+    def in_case(self, folder: Path, words: Callable[[], str]) -> None:
+        """What this rank is to say if it has to end the run: where the run's files are, what is saved, how to go on."""
+
+    def words(self) -> tuple[Path, str] | None:
+        """The folder and the current words that ``in_case`` was given; None before it was called."""
+
+    def close(self) -> None:
+        """Leave the group."""
+
+
+class Alone:
+    """A run of one process."""
+
+    rank, size = 0, 1
+
+    def sum(self, values: Tensor) -> Tensor:
+        """See ``World``."""
+        return values
+
+    def gather(self, value: T) -> list[T]:
+        """See ``World``."""
+        return [value]
+
+    def first(self, value: T) -> T:
+        """See ``World``."""
+        return value
+
+    def elsewhere(self, what: str) -> AbstractContextManager[None]:
+        """See ``World``."""
+        return nullcontext()
+
+    def patience(self, minutes: float) -> None:
+        """See ``World``."""
+
+    def in_case(self, folder: Path, words: Callable[[], str]) -> None:
+        """See ``World``."""
+
+    def words(self) -> None:
+        """See ``World``."""
+
+    def close(self) -> None:
+        """See ``World``."""
+
+
+class Distributed:
+    """Ranks that talk through torch.distributed.
+
+    Attributes:
+        watch: ends the run where a rank waits too long.
+        called: whether the ranks have done anything together yet.
+
+    Args:
+        rank: of this process, from 0.
+        size: how many there are.
+        store: where they find one another.
+        minutes: how long one waits for another before the run is given up.
+        complaint: what is known of the others when one does not answer (for example that it died), None if they seem alive.
+        backend: of torch.distributed; gloo has to serve tensors on the CPU.
+        end: what else is to be ended where this process has to end at once.
+
+    Raises:
+        RankFailed: they cannot reach one another.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        store: dist.Store,
+        minutes: float,
+        complaint: Callable[[], str | None] = lambda: None,
+        backend: str = "gloo",
+        end: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.rank = rank
+        self.size = size
+        self.called = False
+        self._failure: RankFailed | None = None
+        self.watch = Watch(rank, size, dist.PrefixStore("watch", store), 60 * minutes, complaint, end)
+        card = os.environ.get("GLOO_SOCKET_IFNAME", "not set")
+        try:
+            with self.watch.waiting(f"connecting to one another (GLOO_SOCKET_IFNAME is {card})"):
+                dist.init_process_group(
+                    backend, store=store, rank=rank, world_size=size, timeout=_of_group(minutes)
+                )
+        except RuntimeError as error:
+            message = self.watch.verdict(
+                f"rank {rank} of {size} could not connect to the others. Each process listens on a port of its own: the hosts must let "
+                f"one another through, by the network card that GLOO_SOCKET_IFNAME names ({card} here). gloo says: {_first_line(error)}"
+            )
+            self.watch.close()
+            raise RankFailed(message) from error
+
+    def patience(self, minutes: float) -> None:
+        """See ``World``."""
+        dist.distributed_c10d._set_pg_timeout(_of_group(minutes))
+        self.watch.patience(60 * minutes)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """See ``World``."""
+        self._wait("a sum", lambda: dist.all_reduce(values, async_op=True))
+        return values
+
+    def gather(self, value: T) -> list[T]:
+        """See ``World``."""
+        mine = _packed(value)
+        sizes = torch.zeros(self.size, dtype=torch.int64)
+        sizes[self.rank] = len(mine)
+        lengths = [int(n) for n in self.sum(sizes)]
+        padded = torch.zeros(max(lengths), dtype=torch.uint8)
+        padded[: len(mine)] = mine
+        parts = [torch.empty_like(padded) for _ in lengths] if self.rank == 0 else None
+        self._wait("gathering what each has", lambda: dist.gather(padded, parts, dst=0, async_op=True))
+        return [] if parts is None else [_unpacked(part[:n]) for part, n in zip(parts, lengths, strict=True)]
+
+    def first(self, value: T) -> T:
+        """See ``World``."""
+        mine = _packed(value if self.rank == 0 else None)
+        size = torch.tensor([len(mine)])
+        self._wait(
+            "hearing of the first rank what comes next", lambda: dist.broadcast(size, src=0, async_op=True)
+        )
+        content = mine if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
+        self._wait(
+            "hearing of the first rank what comes next", lambda: dist.broadcast(content, src=0, async_op=True)
+        )
+        return value if self.rank == 0 else _unpacked(content)
+
+    def in_case(self, folder: Path, words: Callable[[], str]) -> None:
+        """See ``World``."""
+        self.watch.folder, self.watch.last_words = folder, words
+
+    def words(self) -> tuple[Path, str] | None:
+        """See ``World``."""
+        return None if self.watch.folder is None else (self.watch.folder, self.watch.last_words())
+
+    @contextmanager
+    def elsewhere(self, what: str) -> Iterator[None]:
+        """See ``World``."""
+        if self._failure is not None:
+            raise self._failure
+        try:
+            with self.watch.waiting(what):
+                yield
+        except RuntimeError as error:
+            if isinstance(error, TStarError):
+                raise
+            raise self._failed(
+                f"{what}, which all ranks do together, failed: {_first_line(error)}"
+            ) from error
+
+    def close(self) -> None:
+        """See ``World``."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        self.watch.close()
+
+    def _wait(self, what: str, begin: Callable[[], Any]) -> None:
+        """Join a call and wait for the others; the wait can be interrupted, and ends where the watch gives up.
+
+        Raises:
+            RankFailed: one died, or none of them went on for the time that is waited.
+        """
+        if self._failure is not None:
+            raise self._failure
+        self.called = True
+        pause, longest = _POLL_SECONDS
+        try:
+            with self.watch.waiting(what):
+                work = begin()
+                while not work.is_completed():
+                    time.sleep(pause)
+                    pause = min(2 * pause, longest)
+                    if self.watch.ended:
+                        raise self._failed(None)
+                work.wait()
+        except RuntimeError as error:
+            if isinstance(error, TStarError):
+                raise
+            raise self._failed(
+                f"the connection of rank {self.rank} to another one broke in {what}"
+            ) from error
+
+    def _failed(self, reason: str | None) -> RankFailed:
+        self._failure = RankFailed(self.watch.verdict(reason))
+        return self._failure
+
+
+def _of_group(minutes: float) -> timedelta:
+    """A little longer than the watch waits, so that it says in our words what gloo would say in its own."""
+    return timedelta(seconds=60 * minutes + 2)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _packed(value: object) -> Tensor:
+    return torch.frombuffer(bytearray(pickle.dumps(value)), dtype=torch.uint8)
+
+
+def _unpacked(content: Tensor) -> Any:
+    return pickle.loads(content.numpy().tobytes())
+
+
+@contextmanager
+def together(world: World) -> Iterator[None]:
+    """What fails on one rank within the block fails on all, so that none waits for the others in vain.
+
+    Raises:
+        TStarError: of the first rank that failed, as it is. The first rank's own error comes first, of whatever kind it is.
+        RankFailed: another rank failed by an error that is not the suite's own; the message holds its traceback.
+    """
+    failure: Exception | None = None
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  # handed over whole: all ranks raise it
+        failure = error
+    if agreed(world, failure is not None):
+        message = world.gather(_portable(failure))
+        shared = world.first(next((error for error in message if error is not None), None))
+        raise (
+            failure
+            if failure is not None and world.rank == 0
+            else shared or RankFailed("another process of this run failed")
+        )
+
+
+def agreed(world: World, flag: bool) -> bool:
+    """Whether any rank says so."""
+    return bool(world.sum(torch.tensor([int(flag)])).item())
+
+
+def dealt(items: Sequence[T], world: World) -> list[T]:
+    """The part of this rank: contiguous, and of nearly equal size on all ranks."""
+    bounds = [len(items) * i // world.size for i in range(world.size + 1)]
+    first, last = list(pairwise(bounds))[world.rank]
+    return list(items[first:last])
+
+
+def _portable(error: Exception | None) -> Exception | None:
+    """The suite's own errors travel as they are, so that their message reaches the user."""
+    if error is None or isinstance(error, TStarError):
+        return error
+    return RankFailed(f"a process of this run failed:\n{''.join(traceback.format_exception(error))}")
+
+
+_END_SECONDS = 10.0  # for a process to end by itself, its work done
+_FAILED_SECONDS = 1.0  # the same where the run has failed, so that it may wait for what never comes
+_START_POLL_SECONDS = 0.05
+_SIOCGIFADDR = 0x8915  # Linux
+
+# What a rank other than the first does, given its world; it must be importable by name, since the processes are spawned.
+Work = Callable[[World], None]
+
+
+class Helpers:
+    """The processes of ranks 1 and up on this machine, and what is known of them."""
+
+    def __init__(self) -> None:
+        self.processes: list[Any] = []
+
+    def complaint(self) -> str | None:
+        """Which of them ended though its work is not done, in words; None if all run."""
+        ended = [p for p in self.processes if p.exitcode is not None]
+        # One that was killed comes first: the others may have ended because of it.
+        return _death(min(ended, key=lambda p: p.exitcode)) if ended else None
+
+    def dump(self, ranks: Iterable[int]) -> None:
+        """Let those write their stacks to stderr and end, whose own watch could not answer; one that is stopped cannot."""
+        for rank in ranks:
+            if (process := self.processes[rank - 1]).is_alive():
+                os.kill(process.pid, signal.SIGABRT)  # faulthandler writes them (``Lifeline``)
+
+    def kill(self) -> None:
+        """End them at once."""
+        for process in self.processes:
+            process.kill()
+
+    def close(self, seconds: float = _END_SECONDS) -> None:
+        """Wait for them to end, and end those that do not within so many seconds each."""
+        for process in self.processes:
+            process.join(timeout=seconds)
+            if process.is_alive():  # stopped, or within a long call
+                process.kill()
+                process.join()
+        self.processes = []
+
+
+@contextmanager
+def launched(size: int, work: Work, minutes: float) -> Iterator[World]:
+    """The first rank of a group whose other ranks are processes of our own, for the time of a ``with`` block.
+
+    They end when the block does: by themselves if ``work`` has returned, else because the group is gone.
+
+    Args:
+        size: ranks, this process included; 1 starts nothing.
+        work: what the others do.
+        minutes: how long one waits for another.
+
+    Raises:
+        RankFailed: one died before it was ready.
+    """
+    if size == 1:
+        yield Alone()
+        return
+    helpers = Helpers()
+    # A folder that only this user can open, where a port could be reached by everybody.
+    meeting = Path(tempfile.mkdtemp(prefix="tstar-"))
+    atexit.register(helpers.close)  # before multiprocessing waits for its children, who ignore its SIGTERM
+    world: Distributed | None = None
+    try:
+        # spawn: a forked child would inherit torch's and faiss's thread pools in an unknown state.
+        context = multiprocessing.get_context("spawn")
+        with unheard_by_children():
+            for rank in range(1, size):
+                process = context.Process(
+                    target=_helper, args=(work, rank, size, str(meeting / "store"), minutes), daemon=True
+                )
+                process.start()
+                helpers.processes.append(process)
+        store = dist.FileStore(str(meeting / "store"), size)
+        deadline = time.monotonic() + 60 * minutes
+        while not all(store.check([f"ready {rank}"]) for rank in range(1, size)):
+            if (complaint := helpers.complaint()) is not None:
+                raise RankFailed(complaint)
+            if time.monotonic() > deadline:
+                late = [
+                    f"rank {n} (process {p.pid})"
+                    for n, p in enumerate(helpers.processes, 1)
+                    if not store.check([f"ready {n}"])
+                ]
+                raise RankFailed(
+                    f"{', '.join(late)}: not ready within {minutes:g} minutes (--helper-minutes), so it hangs or was stopped"
+                )
+            time.sleep(_START_POLL_SECONDS)
+        _stay_on_this_machine()
+        world = Distributed(0, size, store, minutes, helpers.complaint, end=helpers.kill)
+        yield world
+    except BaseException as error:
+        if isinstance(error, RankFailed) and world is not None:
+            helpers.dump(world.watch.silent)
+        helpers.close(_FAILED_SECONDS)
+        raise
+    finally:
+        # First the others: a group is left only when nothing is under way in it, and one that is stopped keeps it under way.
+        helpers.close()
+        if world is not None:
+            world.close()
+        atexit.unregister(helpers.close)
+        shutil.rmtree(meeting, ignore_errors=True)
+
+
+def from_torchrun(minutes: float) -> World | None:
+    """Our place in the group that ``torchrun`` (or the deepspeed launcher) started; None if none did.
+
+    Args:
+        minutes: how long one rank waits for another.
+
+    Raises:
+        RankFailed: they do not meet.
+    """
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ or "MASTER_ADDR" not in os.environ:
+        return None
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if size == 1:
+        return Alone()
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
+    if here == size:
+        _stay_on_this_machine()
+    elif (card := card_towards(host, port)) is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", card)
+    # torchrun's agent holds the port already; without one the first rank does.
+    held = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    try:
+        store = dist.TCPStore(
+            host, port, size, is_master=rank == 0 and not held, timeout=timedelta(minutes=minutes)
+        )
+    except RuntimeError as error:
+        raise RankFailed(
+            f"rank {rank} of {size} did not meet the others at {host}:{port} within {minutes:g} minutes (--helper-minutes): "
+            f"{str(error).partition(chr(10))[0]} Was the run started on every host, with the same --master-addr and --master-port, "
+            f"and can each host reach that port?"
+        ) from error
+    # NCCL wants a card for each rank; what is on the CPU goes by gloo in any case.
+    cards = torch.cuda.is_available() and torch.cuda.device_count() >= (here or size)
+    backend = "cpu:gloo,cuda:nccl" if cards else "gloo"
+    return Distributed(rank, size, dist.PrefixStore("tstar", store), minutes, backend=backend)
+
+
+def card_towards(host: str, port: int) -> str | None:
+    """Name of the network card by which a host is reached; None where that is this machine by its loopback, or is not known.
+
+    gloo would take the card that this machine's own name belongs to, which is often the loopback: then no other host reaches it.
+    """
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((host, port))  # sends nothing
+            own = probe.getsockname()[0]
+            if own.startswith("127."):
+                return None
+            for _, name in socket.if_nameindex():
+                request = struct.pack("256s", name.encode()[:15])
+                with suppress(OSError):  # a card without an address
+                    if socket.inet_ntoa(fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24]) == own:
+                        return name
+    except OSError:
+        pass
+    return None
+
+
+def _helper(work: Work, rank: int, size: int, store_path: str, minutes: float) -> None:
+    """Main function of a helper.
+
+    Signals are the main process's to handle (``unheard_by_children``); where that process ends, so does the group.
+    """
+    torch.set_num_threads(1)
+    _stay_on_this_machine()
+    store = dist.FileStore(store_path, size)
+    store.set(f"ready {rank}", "")
+    parent = os.getppid()
+    world = Distributed(
+        rank,
+        size,
+        store,
+        minutes,
+        lambda: None if os.getppid() == parent else "the first process of this run died",
+    )
+    keep_environment_secrets()
+    try:
+        work(world)
+    except TStarError as error:  # it was raised on all ranks, and the first one says so, if it can
+        if isinstance(error, RankFailed) and world.watch.leads:
+            print(f"tstar_train: {redacted(str(error))}", file=sys.stderr, flush=True)
+        sys.exit(1)
+    except Exception:  # noqa: BLE001 - multiprocessing would print it as it is
+        sys.stderr.write(redacted(traceback.format_exc()))
+        sys.exit(1)
+    finally:
+        world.close()
+
+
+def _stay_on_this_machine() -> None:
+    """Let gloo listen where only this machine reaches it."""
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+
+
+def _death(process: Any) -> str:
+    code = process.exitcode
+    cause = (
+        f"by signal {signal.Signals(-code).name}"
+        if code is not None and code < 0
+        else f"with exit code {code}"
+    )
+    return f"helper process {process.pid} died {cause}; is memory short? (--processes 1 needs no helpers)"

@@ -1,0 +1,246 @@
+"""Thought grafting: prompts at divergences, thoughts, and their verification."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tstar_envs import render_reply
+from tstar_train.engines.base import Engine
+from tstar_train.policy.codec import Codec, thought_length
+from tstar_train.rollout.collect import EnvSpec, play_on
+from tstar_train.rollout.player import Sampling
+from tstar_train.tree import Divergence
+from tstar_train.types import Branch, Graft, Grafts, Trajectory, failed
+
+HEADER_FAILED = "An attempt that failed went on here like this:"
+HEADER_SUCCEEDED = "An attempt that succeeded went on here like this:"
+REQUEST = "Write the turn that should stand here instead."
+
+
+def contrast_text(failed: Branch, succeeded: Branch) -> str:
+    """The text that follows the plain context."""
+    return f"{HEADER_FAILED}\n{_written_branch(failed)}\n{HEADER_SUCCEEDED}\n{_written_branch(succeeded)}\n{REQUEST}\n"
+
+
+def contrast_context(codec: Codec, context: list[int], failed: Branch, succeeded: Branch) -> list[int]:
+    """The context in which the rectified thought is written; it never enters a training context of the policy."""
+    return codec.asked(context, contrast_text(failed, succeeded))
+
+
+def _written_branch(branch: Branch) -> str:
+    thought = f"Thought: {branch.thought}\n" if branch.thought else ""
+    return f"{thought}Action: {branch.action or '(none)'}\nObservation: {branch.observation}"
+
+
+# Phrases that only make sense with the branches in view; a sentence with one of them is stripped.
+_MENTIONS = re.compile(
+    r"\b(attempt|branch|trajectory|failed|succeeded|successful|unsuccessful)\b", re.IGNORECASE
+)
+
+
+def graft(
+    engine: Engine,
+    codec: Codec,
+    found: Sequence[tuple[Sequence[Trajectory], Divergence]],
+    *,
+    seed: str,
+    max_tokens: int,
+    temperature: float = 1.0,
+    fallback: str = "z_plus",
+) -> Grafts:
+    """Write one rectified thought per divergence, and at most one for a step: of several divergences the one of the widest spread.
+
+    Args:
+        engine: the policy.
+        codec: turns to ids.
+        found: (group, divergence) pairs.
+        seed: of the samples.
+        max_tokens: longest turn.
+        temperature: at which it writes; 0 takes the likeliest thought.
+        fallback: ``z_plus`` (the successful thought itself takes the place of an unusable one), ``none`` (dropped), or
+            ``z_plus_only`` (no generation at all).
+    """
+    result = Grafts()
+    cases = []
+    widest: dict[tuple[int, tuple[int, int]], Divergence] = {}
+    for group, divergence in found:
+        key = group[0].group, divergence.worst_step
+        if key not in widest or divergence.spread > widest[key].spread:
+            widest[key] = divergence
+    for group, divergence in found:
+        worst, turn = divergence.worst_step
+        if widest[group[0].group, divergence.worst_step] is not divergence:
+            result.dropped["another divergence grafts this step"] += 1
+            continue
+        best, best_turn = divergence.best_step
+        rejected = group[worst].turns[turn]
+        if rejected.thought_length == 0:
+            result.dropped["failed turn has no thought"] += 1
+            continue
+        cases.append(
+            (group, divergence, rejected, _branch(group, worst, turn), _branch(group, best, best_turn))
+        )
+    if not cases:
+        return result
+    if fallback == "z_plus_only":
+        written: list[list[int] | None] = [[] for _ in cases]
+    else:
+        contexts = [contrast_context(codec, case[2].context, case[3], case[4]) for case in cases]
+        seeds = [f"{seed}/{case[0][0].group}/{case[1].worst_step}" for case in cases]
+        fit = [n for n, context in enumerate(contexts) if len(context) + max_tokens <= engine.limit]
+        samples = (
+            engine.generate(
+                [contexts[n] for n in fit],
+                [seeds[n] for n in fit],
+                max_tokens=max_tokens,
+                temperature=temperature,
+            )
+            if fit
+            else []
+        )
+        replies = {n: sample.ids for n, sample in zip(fit, samples, strict=True)}
+        written = [replies.get(n) for n in range(len(cases))]
+    thought_ids: list[int]
+    for (group, divergence, rejected, failed_branch, succeeded), ids in zip(cases, written, strict=True):
+        if ids is None:
+            thought_ids, problem = [], "contrast prompt is longer than the context"
+        else:
+            thought_ids, problem = _usable(codec, ids, failed_branch.thought)
+        if not problem and len(rejected.context) + len(thought_ids) > engine.limit:
+            problem = "thought is longer than the context"
+        source = "model"
+        best, best_turn = divergence.best_step
+        plus = group[best].turns[best_turn]
+        successful = (
+            plus.reply[: plus.thought_length]
+            if succeeded.thought.strip() != failed_branch.thought.strip()
+            else []
+        )
+        if problem:
+            if fallback != "z_plus_only":
+                result.dropped[problem] += 1
+            thought_ids, source = successful, "z_plus"
+            if fallback == "none" or not thought_ids:
+                if fallback != "none":
+                    result.dropped["successful thought is no use either"] += 1
+                continue
+        made = Graft(
+            group=group[0].group,
+            context=rejected.context,
+            rectified=list(thought_ids),
+            rejected=rejected.reply[: rejected.thought_length],
+            source=source,
+            depth=divergence.node.depth,
+            spread=divergence.spread,
+            best_members=divergence.best_count,
+            worst_members=divergence.worst_count,
+            failed=failed_branch,
+            succeeded=succeeded,
+            thought=thought_text(codec, thought_ids),
+            worst_step=divergence.worst_step,
+            successful=list(successful),
+        )
+        result.kept.append(made)
+    return result
+
+
+def thought_text(codec: Codec, ids: Sequence[int]) -> str:
+    """A thought span as plain text, without its cue."""
+    return re.sub(r"^\s*Thought:\s*", "", codec.decode(ids)).strip()
+
+
+def _branch(group: Sequence[Trajectory], i: int, t: int) -> Branch:
+    step = group[i].steps[t]
+    return Branch(step.thought, step.action, step.observation)
+
+
+def _usable(codec: Codec, ids: list[int], failed_thought: str) -> tuple[list[int], str]:
+    """The thought's ids, or why there is none: no thought, empty, only about the branches, or the failed one again."""
+    span = ids[: thought_length(codec, ids)]
+    if not span:
+        return [], "no thought"
+    text = thought_text(codec, span)
+    if any(header in text for header in (HEADER_FAILED, HEADER_SUCCEEDED, REQUEST)):
+        return [], "repeats the prompt"
+    kept = " ".join(s for s in re.split(r"(?<=[.!?])\s+", text) if not _MENTIONS.search(s))
+    if not kept:
+        return [], "empty"
+    if kept == failed_thought.strip():
+        return [], "equals the failed thought"
+    if kept != text:  # stripped text is new text, so it is encoded anew, as a reply would be up to its action
+        marked = codec.text(render_reply(kept, ""))
+        span = marked[: thought_length(codec, marked)]
+    return span, ""
+
+
+def verify(
+    grafts: Grafts,
+    lost: Sequence[Trajectory],
+    spec: EnvSpec,
+    engine: Engine,
+    codec: Codec,
+    *,
+    split: str,
+    seed: str,
+    sampling: Sampling,
+    fallback: str = "z_plus",
+) -> None:
+    """Play every kept graft on, write what it earned into it, and drop those that earned no more than the failed episode.
+
+    A thought of the policy's own that does not help is first replaced by the successful branch's, which is played on likewise.
+    One that infrastructure kept from being played on is dropped too: what it would have earned is not known.
+
+    Args:
+        grafts: changed in place.
+        lost: for each kept graft, the trajectory that its rejected thought comes from.
+        spec: the environment.
+        engine: the policy.
+        codec: turns to ids.
+        split: where the tasks are.
+        seed: of the samples.
+        sampling: as in the rollouts.
+        fallback: ``none`` replaces nothing.
+    """
+
+    def play(chosen: Sequence[int], name: str) -> None:
+        points = [(lost[n], grafts.kept[n].worst_step[1]) for n in chosen]
+        begun = [grafts.kept[n].rectified for n in chosen]
+        ends = play_on(
+            points, spec, engine, codec, split=split, seed=f"{seed}/{name}", sampling=sampling, begun=begun
+        )
+        for n, end in zip(chosen, ends, strict=True):
+            grafts.kept[n].verified = None if failed(end.episode) else end.earned
+        grafts.played_on += len(points)
+
+    def unknown() -> list[int]:
+        return [n for n, g in enumerate(grafts.kept) if g.verified is None]
+
+    def useless() -> list[int]:
+        # What was earned on both sides: nothing is taken off what was played on (DAPO's penalty).
+        return [
+            n
+            for n, (g, t) in enumerate(zip(grafts.kept, lost, strict=True))
+            if g.verified is not None and g.verified <= t.earned
+        ]
+
+    play(range(len(lost)), "first")
+    replaced = [
+        n
+        for n in useless()
+        if grafts.kept[n].source == "model" and grafts.kept[n].successful and fallback != "none"
+    ]
+    for n in replaced:
+        graft = grafts.kept[n]
+        graft.rectified, graft.source, graft.thought = (
+            graft.successful,
+            "z_plus",
+            thought_text(codec, graft.successful),
+        )
+    grafts.dropped["earned no more when played on"] += len(useless())
+    play(replaced, "second")
+    if unknown():
+        grafts.dropped["could not be played on"] += len(unknown())
+    grafts.dropped["successful thought earned no more either"] += len(set(useless()) & set(replaced))
+    dropped = {*useless(), *unknown()}
+    grafts.kept = [g for n, g in enumerate(grafts.kept) if n not in dropped]

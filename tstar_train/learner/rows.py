@@ -1,0 +1,85 @@
+"""Rows: credited turns become credited tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tstar_envs import Step
+from tstar_train.advantages import below_zero
+from tstar_train.config import Config, RolloutConfig
+from tstar_train.losses import Aggregation, token_weight
+from tstar_train.types import GroupResult, TokenSequence, Trajectory, Turn, join_rows, rows_of
+
+
+def penalties(steps: Sequence[Step], rollout: RolloutConfig) -> NDArray[np.float64]:
+    """What is subtracted from the advantage of each turn of an episode, shape (turns,).
+
+    Args:
+        steps: the turns.
+        rollout: ``invalid_penalty`` for an invalid action, ``revisit_penalty`` for a valid one that leads to a state in which an
+            earlier turn had left the environment already (``state_key``).
+    """
+    result = np.zeros(len(steps))
+    seen: set[str] = set()
+    for number, step in enumerate(steps):
+        if not step.action_valid:
+            result[number] = rollout.invalid_penalty
+        elif step.state_key in seen:
+            result[number] = rollout.revisit_penalty
+        seen.add(step.state_key)
+    return result
+
+
+def progress_made(turns: Sequence[Turn]) -> NDArray[np.float64]:
+    """How much of the way each turn made, shape (turns,), in shares of the whole way: the change of ``Turn.progress``.
+
+    A turn that loses the task, or uses up the steps, gives back all that was made before it. The sum over an episode is 1 where it
+    succeeds and 0 where it ends otherwise, whatever happened on the way. It is the one-step advantage with the progress as the critic
+    (GAE with gamma 1 and lambda 0, Schulman et al. 2016), a difference of potentials as in Ng, Harada and Russell (1999); but theirs counts
+    for the turns before it too, so that the best policy stays the best, and this is given to the turn alone and makes no such promise.
+
+    Args:
+        turns: of one episode, in order; all of them with their ``progress``.
+
+    Raises:
+        ValueError: progress was not recorded (see ``Sampling.progress``).
+    """
+    after = []
+    for number, turn in enumerate(turns):
+        if turn.progress is None:
+            raise ValueError(
+                f"turn {number} has no progress: collect the episodes with Sampling(progress=True)"
+            )
+        after.append(turn.progress)
+    return np.diff(np.array(after, dtype=np.float64), prepend=0.0)
+
+
+# An episode, in however many rows, is the sequence of the losses.
+_AGGREGATION: dict[str, Aggregation] = {"token-mean": "token-mean", "episode-mean": "seq-mean-token-mean"}
+
+
+def make_rows(config: Config, groups: Sequence[GroupResult]) -> list[tuple[Trajectory, list[TokenSequence]]]:
+    """Every trajectory with its rows: its turns' advantages, less their penalties, plus what they are credited with besides.
+
+    Args:
+        config: the run's options.
+        groups: with the advantages of their turns.
+    """
+    return [
+        (t, _rows(config, t, a)) for g in groups for t, a in zip(g.trajectories, g.advantages, strict=True)
+    ]
+
+
+def _rows(config: Config, trajectory: Trajectory, advantages: np.ndarray) -> list[TokenSequence]:
+    negative, credit = config.optim.negative_weight, config.rollout.progress_credit
+    earned = below_zero(advantages, negative) - penalties(trajectory.steps, config.rollout)
+    if credit:
+        earned += below_zero(credit * progress_made(trajectory.turns), negative)
+    episode = join_rows(rows_of(trajectory, earned.tolist()))
+    weight = token_weight(float(sum(s.own_tokens for s in episode)), _AGGREGATION[config.optim.aggregation])
+    for sequence in episode:
+        sequence.weight = weight
+    return episode

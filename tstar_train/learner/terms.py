@@ -1,0 +1,180 @@
+"""Terms of the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from tstar_train.finite import require_finite
+from tstar_train.learner.batch import Outputs, PairMicro, SequenceMicro, Totals
+from tstar_train.losses import clipped_policy_loss, kl_k3, surgical_loss, value_loss
+from tstar_train.types import TokenSequence
+
+# The reference's log-probabilities of a micro-batch's wanted tokens, computed when a term asks.
+Reference = Callable[[], Tensor]
+
+
+class Term(Protocol):
+    """A term over the rows of the base loss."""
+
+    def needs(self, sequence: TokenSequence) -> bool:
+        """Whether a row has to be computed for this term; a row that no term needs counts in the totals alone."""
+
+    def __call__(
+        self, outputs: Outputs, micro: SequenceMicro, totals: Totals, reference: Reference | None
+    ) -> tuple[Tensor | None, dict[str, float]]:
+        """(part of the loss or None if it has none here, figures by their names in ``UpdateStats``)."""
+
+
+class PolicyTerm:
+    """The clipped policy gradient, a weighted mean over the tokens (``losses.clipped_policy_loss``).
+
+    Args:
+        clip_low: the ratio is clipped below 1 - clip_low.
+        clip_high: and above 1 + clip_high.
+    """
+
+    def __init__(self, clip_low: float, clip_high: float) -> None:
+        self._clip_low, self._clip_high = clip_low, clip_high
+
+    def needs(self, sequence: TokenSequence) -> bool:
+        """See ``Term``: without an advantage there is no gradient to compute."""
+        return any(sequence.advantages)
+
+    def __call__(
+        self, outputs: Outputs, micro: SequenceMicro, totals: Totals, reference: Reference | None
+    ) -> tuple[Tensor | None, dict[str, float]]:
+        """See ``Term``."""
+        logprobs = outputs.logprobs[micro.which]
+        # The losses take one row per sequence; all wanted tokens in one row is the same token mean. The loss is linear in the
+        # advantages where they are scaled by a positive number: a weight is such a scale.
+        result = clipped_policy_loss(
+            logprobs[None],
+            micro.old[None],
+            (micro.advantages * micro.weight)[None],
+            torch.ones_like(logprobs)[None],
+            clip_low=self._clip_low,
+            clip_high=self._clip_high,
+            denominator=totals.weight,
+        )
+        return result.loss, {
+            "base_loss": result.loss.item(),
+            "clip_fraction": float(result.clip_fraction) * float(micro.weight.sum()) / totals.weight,
+        }
+
+
+class KLTerm:
+    """The KL towards the reference (k3). Without a coefficient it is only reported, from one micro-batch, at a fraction of the cost.
+
+    Args:
+        coefficient: its weight in the loss.
+    """
+
+    def __init__(self, coefficient: float) -> None:
+        self._coefficient = coefficient
+
+    def needs(self, sequence: TokenSequence) -> bool:
+        """See ``Term``."""
+        return self._coefficient > 0
+
+    def __call__(
+        self, outputs: Outputs, micro: SequenceMicro, totals: Totals, reference: Reference | None
+    ) -> tuple[Tensor | None, dict[str, float]]:
+        """See ``Term``."""
+        if reference is None or not (self._coefficient or micro.first):
+            return None, {}
+        penalty = kl_k3(outputs.logprobs[micro.which], reference()[micro.which])
+        measured = {"kl_sum": float(penalty.detach().sum()), "kl_tokens": float(len(penalty))}
+        if not self._coefficient:
+            return None, measured
+        return self._coefficient * (micro.weight * penalty).sum() / totals.weight, measured
+
+
+class ValueTerm:
+    """The critic's loss, a mean over the tokens (``losses.value_loss``).
+
+    Args:
+        weight: of the loss.
+        clip: how far a value may move from what it was, in units of reward; None for any way.
+    """
+
+    def __init__(self, weight: float, clip: float | None) -> None:
+        self._weight, self._clip = weight, clip
+
+    def needs(self, sequence: TokenSequence) -> bool:
+        """See ``Term``."""
+        return True
+
+    def __call__(
+        self, outputs: Outputs, micro: SequenceMicro, totals: Totals, reference: Reference | None
+    ) -> tuple[Tensor | None, dict[str, float]]:
+        """See ``Term``.
+
+        Raises:
+            ValueError: the forward pass had no critic.
+        """
+        if outputs.values is None:
+            raise ValueError("the value term needs a critic: give the learner one")
+        values = outputs.values[micro.which]
+        require_finite(values, "the critic's values")
+        result = value_loss(
+            values,
+            micro.returns,
+            micro.old_values,
+            torch.ones_like(values),
+            clip=self._clip,
+            denominator=totals.tokens,
+        )
+        share = len(values) / totals.tokens
+        measured = {
+            "value_loss": result.loss.item(),
+            "value_clip_fraction": float(result.clip_fraction) * share,
+        }
+        return self._weight * result.loss, measured
+
+
+class SurgicalTerm:
+    """The surgical loss, a mean over preference pairs (``losses.surgical_loss``); only thought tokens receive a gradient.
+
+    Args:
+        weight: lambda.
+        beta: inverse temperature of the preference.
+    """
+
+    def __init__(self, weight: float, beta: float) -> None:
+        self._weight, self._beta = weight, beta
+
+    def __call__(
+        self, outputs: Outputs, micro: PairMicro, totals: Totals, reference: Reference
+    ) -> tuple[Tensor, dict[str, float]]:
+        """Compute the loss and statistics as ``Term`` does, over preference pairs."""
+        n = micro.pairs
+        sums, reference_sums = (
+            span_sums(outputs.logprobs, micro.owner, 2 * n),
+            span_sums(reference(), micro.owner, 2 * n),
+        )
+        require_finite(
+            torch.stack([sums.detach(), reference_sums]), "the log-probabilities of grafted thoughts"
+        )
+        result = surgical_loss(
+            sums[:n],
+            reference_sums[:n],
+            sums[n:],
+            reference_sums[n:],
+            beta=self._beta,
+            denominator=totals.pairs,
+        )
+        return self._weight * result.loss, {
+            "surgical_loss": result.loss.item(),
+            "surgical_accuracy": float(result.accuracy) * n / totals.pairs,
+            "surgical_margin": float(result.margin) * n / totals.pairs,
+            "pairs": n,
+        }
+
+
+def span_sums(logprobs: Tensor, owner: Tensor, spans: int) -> Tensor:
+    """Log-probabilities of tokens summed by span, shape (spans,), in nats."""
+    return torch.zeros(spans, device=logprobs.device, dtype=logprobs.dtype).index_add(0, owner, logprobs)

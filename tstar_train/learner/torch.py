@@ -1,0 +1,199 @@
+"""AdamW, whole on every process, with fp32 master weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tstar_train.finite import checked_norm
+from tstar_train.learner.base import PolicyLearner
+
+
+class Masters:
+    """The trained parameters as the optimizer sees them; those that are not in half precision stand for themselves.
+
+    Args:
+        parameters: the model's.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self._half: list[tuple[nn.Parameter, nn.Parameter]] = []
+        self.parameters: list[nn.Parameter] = []
+        for parameter in parameters:
+            if parameter.dtype.itemsize >= 4:
+                self.parameters.append(parameter)
+                continue
+            master = nn.Parameter(parameter.detach().float().clone())
+            self._half.append((parameter, master))
+            self.parameters.append(master)
+            parameter.register_post_accumulate_grad_hook(self._taker(master))
+
+    @staticmethod
+    def _taker(master: nn.Parameter):  # type: ignore[no-untyped-def]
+        """Adds what a backward pass left at a parameter to its master's gradient, and frees it."""
+
+        def take(parameter: Tensor) -> None:
+            if parameter.grad is None:
+                return
+            if master.grad is None:
+                master.grad = parameter.grad.float()
+            else:
+                master.grad += parameter.grad
+            parameter.grad = None
+
+        return take
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Round the masters into the model."""
+        for parameter, master in self._half:
+            parameter.copy_(master)
+
+    def state(self) -> dict[str, Tensor]:
+        """The masters that are no parameters of the model, for a checkpoint."""
+        return {f"{n:05d}": master.detach() for n, (_, master) in enumerate(self._half)}
+
+    @torch.no_grad()
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Take over what ``state`` gave.
+
+        Raises:
+            KeyError: it is of another model.
+        """
+        for n, (_, master) in enumerate(self._half):
+            master.copy_(state[f"{n:05d}"])
+        self.publish()
+
+
+# Above it the parts of the gradient are not kept apart: two further copies of it would cost more than their norms are worth.
+PARTS_BELOW = 50_000_000
+
+
+class TorchLearner(PolicyLearner):
+    """See ``Learner``; arguments as of ``PolicyLearner``.
+
+    Attributes:
+        gradient: sum of the parts so far, one flat tensor; None before the first part and after each step.
+    """
+
+    def _set_up(self, groups: list[list[torch.nn.Parameter]], rates: list[float]) -> None:
+        self._masters = Masters([p for group in groups for p in group])
+        kept = iter(self._masters.parameters)
+        self._groups = [[next(kept) for _ in group] for group in groups]
+        self._rates = rates
+        trained = [{"params": group, "lr": rate} for group, rate in zip(self._groups, rates, strict=True)]
+        self.optimizer = torch.optim.AdamW(trained, lr=rates[0], betas=(0.9, 0.99), weight_decay=0.0)
+        self._whole = sum(p.numel() for p in self._masters.parameters) > PARTS_BELOW
+        self._part: Tensor | None = None
+        self.gradient: Tensor | None = None
+
+    def backward(self, loss: Tensor) -> None:
+        """See ``Learner``."""
+        loss.backward()
+
+    def abandon(self) -> None:
+        """See ``Learner``: nobody waits in a backward pass."""
+        return
+
+    def discard(self) -> None:
+        """See ``Learner``."""
+        self._part = self.gradient = None
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def end_part(self, what: str) -> None:
+        """See ``Learner``; of a large model only whether it is finite is looked at here."""
+        parameters = self._masters.parameters
+        if self._whole:
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    checked_norm(parameter.grad, f"the gradient of the {what} loss")
+            return
+        self._part = torch.cat(
+            [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters]
+        )
+        self.optimizer.zero_grad(set_to_none=True)
+        checked_norm(self._part, f"the gradient of the {what} loss")
+
+    def reduce(self, what: str) -> float:
+        """See ``Learner``; the norm of a part of a large model's gradient is not known (NaN)."""
+        if self._whole:
+            return math.nan
+        if self._part is None:
+            raise ValueError("no part of the gradient was ended")
+        part, self._part = self._world.sum(self._part), None
+        norm = checked_norm(part, f"the gradient of the {what} loss of all processes together")
+        self.gradient = part if self.gradient is None else self.gradient + part
+        return norm
+
+    def apply(self, factor: float) -> float:
+        """See ``Learner``."""
+        norms = self._clipped_whole() if self._whole else self._clipped_parts()
+        # Else no group had different rewards: a step would only move along the optimizer's old momentum.
+        if any(norms):
+            for options, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
+                options["lr"] = rate * factor
+            self._steps += 1
+            self.optimizer.step()
+            self._masters.publish()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norms[0]
+
+    def _clipped_parts(self) -> list[float]:
+        """The summed gradient in place, scaled down to the norm; its norm before, for each group."""
+        if self.gradient is None:
+            raise ValueError("no part of the gradient was summed")
+        gradient, self.gradient = self.gradient, None
+        norms = []
+        for group, part in zip(
+            self._groups,
+            gradient.split([sum(p.numel() for p in group) for group in self._groups]),
+            strict=True,
+        ):
+            norm = checked_norm(part, "the gradient of all processes and losses together")
+            clipped = part * (self._max_norm / norm) if norm > self._max_norm else part
+            for parameter, values in zip(group, clipped.split([p.numel() for p in group]), strict=True):
+                parameter.grad = values.view_as(parameter)
+            norms.append(norm)
+        return norms
+
+    def _clipped_whole(self) -> list[float]:
+        """Clip as ``_clipped_parts`` does, without a copy of the gradient."""
+        norms = []
+        for group in self._groups:
+            for parameter in group:
+                if parameter.grad is None:  # every rank sums the same tensors
+                    parameter.grad = torch.zeros_like(parameter)
+                self._world.sum(parameter.grad)
+            parts = [
+                checked_norm(p.grad, "the gradient of all processes and losses together")
+                for p in group
+                if p.grad is not None
+            ]
+            norm = checked_norm(
+                torch.tensor(parts, dtype=torch.float64), "the gradient of all processes and losses together"
+            )
+            if norm > self._max_norm:
+                for parameter in group:
+                    if parameter.grad is not None:
+                        parameter.grad.mul_(self._max_norm / norm)
+            norms.append(norm)
+        return norms
+
+    def _master_names(self) -> Sequence[str]:
+        return list(self._masters.state())
+
+    def _masters_state(self) -> dict[str, Tensor]:
+        return self._masters.state()
+
+    def _restore_masters(self, state: dict[str, Tensor]) -> None:
+        self._masters.restore(state)
+
+    def _optimizer_state(self) -> dict[str, Any]:
+        return self.optimizer.state_dict()
+
+    def _restore_optimizer(self, state: dict[str, Any]) -> None:
+        self.optimizer.load_state_dict(state)

@@ -1,0 +1,310 @@
+"""Update: optimizer steps of an iteration, and their statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tstar_train.distributed import World, together
+from tstar_train.engines.check import require_agreement
+from tstar_train.finite import NotFinite, require_bounded, require_finite
+from tstar_train.learner.base import Learner
+from tstar_train.learner.batch import Outputs, SequenceMicro, Step, Totals, pair_micros, sequence_micros
+from tstar_train.learner.terms import SurgicalTerm, Term
+from tstar_train.types import TokenSequence
+
+
+@dataclass
+class UpdateStats:
+    """What an update measured.
+
+    Losses and the clip fractions are means over the whole batch of an optimizer step (sums over a part, divided by
+    whole-batch weights). Entropy and log-probability differences are sums over ``tokens``, the tokens of rows that were
+    computed, and the KL is a sum over ``kl_tokens``: what only informs is measured on the part that is computed anyway.
+    ``pairs`` counts grafts; ``surgical_steps`` the optimizer steps that had any, over which the surgical figures are averaged.
+    Gradient norms are of all ranks together and belong to a step, not to a part.
+    """
+
+    base_loss: float = 0.0
+    value_loss: float = 0.0
+    value_clip_fraction: float = 0.0
+    surgical_loss: float = 0.0
+    surgical_accuracy: float = 0.0
+    surgical_margin: float = 0.0
+    kl_sum: float = 0.0
+    kl_tokens: float = 0.0
+    clip_fraction: float = 0.0
+    gradient_norm: float = 0.0
+    base_gradient_norm: float = 0.0
+    surgical_gradient_norm: float = 0.0
+    entropy_sum: float = 0.0
+    logprob_difference_sum: float = 0.0
+    logprob_difference_max: float = 0.0
+    tokens: float = 0
+    pairs: float = 0
+    surgical_steps: float = 0
+
+    @property
+    def entropy(self) -> float | None:
+        """Mean entropy of the next-token distribution, in nats; None where no row had an advantage, so that it was not measured."""
+        return self.entropy_sum / self.tokens if self.tokens else None
+
+    @property
+    def logprob_difference_mean(self) -> float | None:
+        """Mean |log pi(sampler) - log pi(trainer)|, in nats; None where it was not measured."""
+        return self.logprob_difference_sum / self.tokens if self.tokens else None
+
+    @property
+    def kl_reference(self) -> float | None:
+        """KL to the reference, in nats per token (k3); None where it was not measured."""
+        return self.kl_sum / self.kl_tokens if self.kl_tokens else None
+
+    def add(self, measured: dict[str, float]) -> None:
+        """What a term of the loss measured on a micro-batch."""
+        for name, value in measured.items():
+            mine = getattr(self, name)
+            setattr(self, name, max(mine, value) if name.endswith("_max") else mine + value)
+
+    @classmethod
+    def combined(cls, parts: Sequence[UpdateStats]) -> UpdateStats:
+        """Combine the statistics of the parts of one step: sums (figures are already divided by whole-batch weights), maxima of maxima."""
+        whole = cls()
+        for name in vars(whole):
+            values = [getattr(p, name) for p in parts]
+            setattr(whole, name, max(values) if name.endswith("_max") else sum(values))
+        return whole
+
+    @classmethod
+    def mean(cls, steps: Sequence[UpdateStats]) -> UpdateStats:
+        """Average the statistics of an iteration's optimizer steps, at least one; log-probability differences are those of the first step.
+
+        Before it sampler and trainer have the same weights, so that the difference is an error; afterwards the policy has moved.
+        Surgical figures are means over the steps that had grafts: a step without any says nothing about them.
+        """
+        whole = cls.combined(steps)
+        with_grafts = sum(step.pairs > 0 for step in steps)
+        for name in vars(whole):
+            count = with_grafts if name.startswith("surgical_") else len(steps)
+            setattr(whole, name, getattr(whole, name) / count if count else 0.0)
+        whole.surgical_steps = with_grafts
+        measured = next((step for step in steps if step.tokens), steps[0])
+        whole.logprob_difference_max = measured.logprob_difference_max
+        whole.logprob_difference_sum = (measured.logprob_difference_mean or 0.0) * whole.tokens
+        return whole
+
+
+class Batching(NamedTuple):
+    """How rows are computed.
+
+    Attributes:
+        micro_tokens: most padded tokens at once; changes memory and float rounding, not the result.
+        temperature: at which the rows were sampled, and so at which all log-probabilities are taken, those of the pairs too.
+        pad: id of padding.
+        device: of the learner's model.
+        most_difference: see ``engines.check.require_agreement``.
+        most_loss: beyond it a loss has exploded.
+    """
+
+    micro_tokens: int
+    temperature: float
+    pad: int
+    device: torch.device
+    most_difference: float = math.inf
+    most_loss: float = math.inf
+
+    @property
+    def rows(self) -> tuple[int, float, int, torch.device]:
+        """What ``sequence_micros`` and ``pair_micros`` take besides the rows."""
+        return self.micro_tokens, self.temperature, self.pad, self.device
+
+
+def update(
+    learner: Learner,
+    steps: Sequence[Step],
+    terms: Sequence[Term],
+    surgical: SurgicalTerm | None,
+    world: World,
+    *,
+    factor: float,
+    batching: Batching,
+) -> UpdateStats:
+    """The iteration's optimizer steps; all ranks call it with as many.
+
+    Args:
+        learner: takes them.
+        steps: this rank's rows and pairs of each.
+        terms: of the base loss.
+        surgical: the term over pairs, None without one.
+        world: the ranks.
+        factor: of the learning rates.
+        batching: how rows are computed.
+
+    Returns:
+        What was measured: on the first rank of all ranks together, on the others of their own part.
+
+    Raises:
+        NotFinite: a loss, log-probability or gradient is no number; that step is not taken, and the error holds its rows.
+        EngineMismatch: sampler and trainer disagree about what was sampled; no step is taken.
+    """
+    measured, norms, before = [], [], learner.steps
+    for number, step in enumerate(steps):
+        totals = totals_of(step, world)
+        stats = UpdateStats()
+        with _whole_or_not_at_all(learner, world, "base", number, step.sequences):
+            for micro in sequence_micros(needed(step.sequences, terms), *batching.rows, share=learner.shares):
+                accumulate(learner, micro, terms, totals, stats, batching.most_loss)
+            # Afterwards the policy has moved, and differs from the one that sampled.
+            if learner.steps == before:
+                require_agreement(stats.logprob_difference_max, batching.most_difference)
+            learner.end_part("base")
+        norm = {"base_gradient_norm": learner.reduce("base")}
+        if totals.pairs and surgical is not None:
+            with _whole_or_not_at_all(learner, world, "surgical", number, step.pairs):
+                for pairs in pair_micros(step.pairs, *batching.rows, share=learner.shares):
+                    loss, figures = surgical(
+                        learner.forward(pairs), pairs, totals, partial(learner.reference, pairs)
+                    )
+                    require_bounded(loss.detach(), "the surgical loss", batching.most_loss)
+                    learner.backward(loss)
+                    stats.add(figures)
+                learner.end_part("surgical")
+            norm["surgical_gradient_norm"] = learner.reduce("surgical")
+        norm["gradient_norm"] = learner.apply(factor)
+        measured.append(stats)
+        norms.append(norm)
+    parts = world.gather(measured) or [measured]
+    whole = [UpdateStats.combined(of_ranks) for of_ranks in zip(*parts, strict=True)]
+    for stats, norm in zip(whole, norms, strict=True):
+        stats.add(norm)
+    return UpdateStats.mean(whole)
+
+
+def totals_of(step: Step, world: World) -> Totals:
+    """What the step's losses are divided by, over all ranks; at least 1, so that a step without rows has a loss of 0."""
+    counts = [step.weight, float(sum(s.own_tokens for s in step.sequences)), float(len(step.pairs))]
+    weight, tokens, pairs = world.sum(torch.tensor(counts, dtype=torch.float64)).tolist()
+    return Totals(weight or 1.0, tokens or 1.0, pairs)
+
+
+def needed(sequences: Sequence[TokenSequence], terms: Sequence[Term]) -> list[TokenSequence]:
+    """The rows that have to be computed: those of groups of equal rewards count in the mean, but have no gradient."""
+    return [s for s in sequences if any(term.needs(s) for term in terms)]
+
+
+def annotate(
+    learner: Learner, sequences: Sequence[TokenSequence], batching: Batching, *, values: bool, old: bool
+) -> None:
+    """Write down how policy and critic see each of the policy's tokens before the update.
+
+    Args:
+        learner: with a critic, where values are asked for.
+        sequences: their ``values`` and ``old`` are written, 0 at what the policy did not write.
+        batching: how rows are computed.
+        values: what the critic says before each token.
+        old: log-probabilities, in nats: those of the trainer where the sampler's are rounded otherwise. The ratio of an iteration's first
+            step is then 1, as it should be, and what the sampler said stays to be compared with.
+
+    Raises:
+        NotFinite: a value or log-probability is no number.
+        ValueError: values are asked for and there is no critic.
+    """
+    if not values and not old:
+        return
+    for micro in sequence_micros(sequences, *batching.rows, share=learner.shares):
+        outputs = learner.frozen(micro)
+        if values:
+            if outputs.values is None:
+                raise ValueError("values need a critic: give the learner one")
+            _write("values", outputs.values, micro, "the critic's values")
+        if old:
+            _write("old", outputs.logprobs, micro, "the policy's log-probabilities of what it wrote")
+
+
+def _write(name: str, said: Tensor, micro: SequenceMicro, what: str) -> None:
+    """Put a number for each of a micro-batch's wanted tokens into its rows."""
+    require_finite(said, what)
+    numbers = iter(said[micro.which].tolist())
+    for sequence in (s for copies in micro.copies for s in copies):
+        setattr(sequence, name, [next(numbers) if m else 0.0 for m in sequence.mask])
+
+
+def accumulate(
+    learner: Learner,
+    micro: Any,
+    terms: Sequence[Term],
+    totals: Totals,
+    stats: UpdateStats,
+    most_loss: float = math.inf,
+) -> None:
+    """Add the gradient of the base loss over one micro-batch.
+
+    Args:
+        learner: accumulates it.
+        micro: rows, a ``SequenceMicro``.
+        terms: of the loss.
+        totals: of the optimizer step.
+        stats: what is measured is added to it.
+        most_loss: beyond it a loss has exploded.
+    """
+    outputs = learner.forward(micro)
+    require_finite(outputs.logprobs, "the policy's log-probabilities of what it wrote")
+    given = torch.stack([micro.old, micro.advantages, micro.weight])
+    require_finite(given, "log-probabilities, advantages and weights of the sampled tokens")
+    reference = partial(learner.reference, micro) if learner.has_reference else None
+    stats.add(_agreement(outputs, micro))
+    losses = []
+    for term in terms:
+        loss, figures = term(outputs, micro, totals, reference)
+        stats.add(figures)
+        if loss is not None:
+            losses.append(loss)
+    total = sum(losses[1:], losses[0])
+    require_bounded(total.detach(), "the base loss", most_loss)
+    learner.backward(total)
+
+
+def _agreement(outputs: Outputs, micro: SequenceMicro) -> dict[str, float]:
+    """The policy's entropy, and how far the sampler was from the trainer: measured whatever the terms of the loss are."""
+    logprobs = outputs.logprobs.detach()[micro.which]
+    gap = (logprobs - micro.sampled).abs()
+    return {
+        "tokens": len(logprobs),
+        "entropy_sum": float(outputs.entropy[micro.which].sum()),
+        "logprob_difference_sum": float(gap.sum()),
+        "logprob_difference_max": float(gap.max()),
+    }
+
+
+@contextmanager
+def _whole_or_not_at_all(
+    learner: Learner, world: World, loss: str, step: int, rows: Sequence[Any]
+) -> Iterator[None]:
+    """What is no number on one rank ends the step on all, and comes with the rows that it was computed from."""
+    try:
+        with together(world):
+            try:
+                with _abandoned_on_error(learner):
+                    yield
+            except NotFinite as error:
+                batch = {"loss": loss, "optimizer_step": step, "rows": [asdict(row) for row in rows]}
+                raise NotFinite(f"{error} (optimizer step {step + 1} of the iteration)", batch) from error
+    except BaseException:
+        learner.discard()
+        raise
+
+
+@contextmanager
+def _abandoned_on_error(learner: Learner) -> Iterator[None]:
+    """Whose backward passes are calls that all ranks make together must hear that one of them will make no more."""
+    try:
+        yield
+    except Exception:
+        learner.abandon()
+        raise

@@ -1,1 +1,0 @@
-"""Optimizers: one gradient step over rows and preference pairs."""

@@ -1,0 +1,334 @@
+"""Types: turns, trajectories, groups, grafts and what an iteration holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tstar_envs import Episode, Step
+from tstar_train.tree import Divergence, Tree
+
+
+@dataclass(slots=True)
+class Turn:
+    """One call of the policy.
+
+    Attributes:
+        context: ids the policy was conditioned on, exactly as it saw them.
+        reply: ids it sampled, end token included if it wrote one.
+        logprobs: log-probability of each reply id under the sampling distribution, in nats.
+        thought_length: how many leading ids of the reply are the thought.
+        next_actions: admissible actions after the turn, None where the set is open.
+        shaping: the environment's reward where it did not end the episode; 0 unless an option such as Sokoban's ``reward="shaped"``
+            asks for more.
+        progress: ``env.progress()`` after the turn; 1 where it won, 0 where the episode ended otherwise. None where it was not asked for.
+    """
+
+    context: list[int]
+    reply: list[int]
+    logprobs: list[float]
+    thought_length: int
+    next_actions: list[str] | None = None
+    shaping: float = 0.0
+    progress: float | None = None
+
+
+@dataclass(slots=True)
+class Trajectory:
+    """One episode with the tokens behind it.
+
+    Attributes:
+        group: index of its task among the tasks of the iteration.
+        member: index within the group.
+        episode: the record; its steps are parallel to ``turns``.
+        turns: token ids of every turn.
+        start_key: the environment's key of the state that the episode began in.
+        penalty: what an algorithm takes off what the episode is compared by (DAPO, for replies that are too long).
+    """
+
+    group: int
+    member: int
+    episode: Episode
+    turns: list[Turn] = field(default_factory=list)
+    start_key: str = ""
+    penalty: float = 0.0
+
+    @property
+    def earned(self) -> float:
+        """What the environment gave: the terminal reward, in [0, 1], and all shaping before it."""
+        return self.episode.reward + sum(turn.shaping for turn in self.turns)
+
+    @property
+    def reward(self) -> float:
+        """What the group's trajectories are compared by."""
+        return self.earned - self.penalty
+
+    @property
+    def states_before(self) -> list[str]:
+        """The environment's key of the state in which each turn was taken."""
+        return [self.start_key, *(step.state_key for step in self.steps)][: len(self.turns)]
+
+    @property
+    def steps(self) -> list[Step]:
+        """The environment's record of each turn."""
+        return self.episode.steps
+
+
+@dataclass(slots=True)
+class Row:
+    """One turn as training data.
+
+    Attributes:
+        task: task id.
+        group: index of the task in the iteration.
+        member: trajectory within the group.
+        turn: index of the turn.
+        ids: context and reply.
+        mask: 1 for the policy's own tokens.
+        logprobs: sampling log-probabilities, 0 where the mask is 0.
+        advantage: of every token of the turn.
+    """
+
+    task: str
+    group: int
+    member: int
+    turn: int
+    ids: list[int]
+    mask: list[int]
+    logprobs: list[float]
+    advantage: float
+
+
+@dataclass(slots=True)
+class TokenSequence:
+    """Rows of one trajectory whose contexts extend one another, joined so that each token is computed once.
+
+    Attributes:
+        ids: the longest row's ids.
+        mask: 1 for the policy's own tokens of all joined turns.
+        logprobs: sampling log-probabilities per position.
+        advantages: per position.
+        weight: of each of its tokens in the weighted mean that is the base loss.
+        values: what a critic says before each position, empty without one.
+        returns: what it should have said, empty without one.
+        old: log-probabilities per position under the policy before the update as the trainer computes them; empty where ``logprobs``
+            are those.
+    """
+
+    ids: list[int]
+    mask: list[int]
+    logprobs: list[float]
+    advantages: list[float]
+    weight: float = 1.0
+    values: list[float] = field(default_factory=list)
+    returns: list[float] = field(default_factory=list)
+    old: list[float] = field(default_factory=list)
+
+    @property
+    def own_tokens(self) -> int:
+        """How many tokens the policy wrote."""
+        return sum(self.mask)
+
+
+def rows_of(trajectory: Trajectory, advantages: Sequence[float]) -> list[Row]:
+    """One row per turn.
+
+    Args:
+        trajectory: an episode.
+        advantages: one per turn.
+    """
+    return [
+        Row(
+            task=trajectory.episode.task,
+            group=trajectory.group,
+            member=trajectory.member,
+            turn=number,
+            ids=[*turn.context, *turn.reply],
+            mask=[0] * len(turn.context) + [1] * len(turn.reply),
+            logprobs=[0.0] * len(turn.context) + turn.logprobs,
+            advantage=float(advantage),
+        )
+        for number, (turn, advantage) in enumerate(zip(trajectory.turns, advantages, strict=True))
+    ]
+
+
+def join_rows(rows: Sequence[Row]) -> list[TokenSequence]:
+    """Join consecutive rows of one trajectory wherever a row's ids begin the next one's context.
+
+    The loss is a sum over masked tokens, each conditioned on all ids before it, so joined rows have the same loss.
+    """
+    joined: list[TokenSequence] = []
+    owner: tuple[int, int] | None = None
+    for row in rows:
+        last = joined[-1] if joined and owner == (row.group, row.member) else None
+        start = len(last.ids) if last is not None else 0
+        if last is not None and row.ids[:start] == last.ids and not any(row.mask[:start]):
+            last.ids = row.ids
+            last.mask += row.mask[start:]
+            last.logprobs += row.logprobs[start:]
+            last.advantages += [row.advantage] * (len(row.ids) - start)
+        else:
+            joined.append(
+                TokenSequence(row.ids, list(row.mask), list(row.logprobs), [row.advantage] * len(row.ids))
+            )
+        owner = (row.group, row.member)
+    return joined
+
+
+@dataclass
+class GroupResult:
+    """What was made of one group.
+
+    Attributes:
+        trajectories: its members, without those that failed for want of infrastructure.
+        advantages: per member, one number per turn.
+        tree: None if it was not built.
+        divergences: where to graft.
+    """
+
+    trajectories: list[Trajectory]
+    advantages: list[NDArray[np.float64]]
+    tree: Tree | None
+    divergences: list[Divergence]
+
+
+def without_failed(group: Sequence[Trajectory]) -> list[Trajectory]:
+    """The members that have a result and a turn, numbered anew: trees, grafts and the report count members by their place."""
+    ordered = sorted(group, key=lambda t: failed(t.episode) or not t.turns)
+    for place, trajectory in enumerate(ordered):
+        trajectory.member = trajectory.episode.sample = place
+    return [t for t in ordered if t.turns and not failed(t.episode)]
+
+
+class Branch(NamedTuple):
+    """One way that was taken from a divergence: what was thought, done and seen there."""
+
+    thought: str
+    action: str
+    observation: str
+
+
+@dataclass(slots=True)
+class Graft:
+    """One preference pair with where it comes from.
+
+    Attributes:
+        group: index of the task in the iteration.
+        context: ids of the failed member's own context s.
+        rectified: ids of the thought to prefer, as they follow s.
+        rejected: ids of the failed thought.
+        source: ``model`` or ``z_plus``.
+        depth: of the divergent node.
+        spread: its value spread.
+        best_members: how many went from the divergent node to v+.
+        worst_members: how many went to v-.
+        failed: branch that failed.
+        succeeded: branch that succeeded.
+        thought: the rectified thought as text.
+        worst_step: (trajectory, turn) of the failed thought.
+        successful: ids of the successful branch's own thought, empty if it has none or the failed one's.
+        verified: what the thought earned when it was played on, None if it was not.
+    """
+
+    group: int
+    context: list[int]
+    rectified: list[int]
+    rejected: list[int]
+    source: str
+    depth: int
+    spread: float
+    best_members: int
+    worst_members: int
+    failed: Branch
+    succeeded: Branch
+    thought: str
+    worst_step: tuple[int, int]
+    successful: list[int] = field(default_factory=list)
+    verified: float | None = None
+
+
+@dataclass
+class Grafts:
+    """The grafts of an iteration, why others were dropped (reason -> count), and how many were played on."""
+
+    kept: list[Graft] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+    played_on: int = 0
+
+
+@dataclass
+class KLWork:
+    """What the estimates cost.
+
+    Attributes:
+        asked: single directions asked for.
+        identical: answered 0 because the contexts are equal.
+        sampled_contexts: contexts whose K samples were needed.
+        scored: continuations scored.
+        unscored: continuations that would have been scored without multiplicity, caching and early rejection.
+        rejected_early: directions given up before all their samples were scored.
+    """
+
+    asked: int = 0
+    identical: int = 0
+    sampled_contexts: int = 0
+    scored: int = 0
+    unscored: int = 0
+    rejected_early: int = 0
+
+
+def failed(episode: Episode) -> bool:
+    """Whether an episode failed, so that its reward means nothing."""
+    return episode.ended == "error"
+
+
+@dataclass
+class Played:
+    """What an iteration's tasks gave, of one rank or of all.
+
+    Attributes:
+        groups: in order of task; one of which every episode failed is missing, and so is one that was not learnt from.
+        failed: episodes that failed for want of infrastructure, which are in no group.
+        overlong: episodes that ended because their context left no room for a reply; one that never began is in no group.
+        tasks: how many tasks were played.
+        dropped_groups: how many groups were played but are not learnt from (dynamic sampling).
+        grafts: kept and dropped.
+        work: of the KL estimates.
+        seconds: per phase; of all ranks together those of the slowest.
+        memory: per phase, GiB on a GPU; of all ranks together those of the one with most.
+    """
+
+    groups: list[GroupResult] = field(default_factory=list)
+    failed: list[Episode] = field(default_factory=list)
+    overlong: int = 0
+    tasks: int = 0
+    dropped_groups: int = 0
+    grafts: Grafts = field(default_factory=Grafts)
+    work: KLWork = field(default_factory=KLWork)
+    seconds: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def together(cls, parts: Sequence[Played]) -> Played:
+        """Join what all ranks played, in order of rank."""
+        whole = cls()
+        for part in parts:
+            whole.groups += part.groups
+            whole.failed += part.failed
+            whole.overlong += part.overlong
+            whole.tasks += part.tasks
+            whole.dropped_groups += part.dropped_groups
+            whole.grafts.kept += part.grafts.kept
+            whole.grafts.dropped += part.grafts.dropped
+            whole.grafts.played_on += part.grafts.played_on
+            for name, value in vars(part.work).items():
+                setattr(whole.work, name, getattr(whole.work, name) + value)
+            for mine, theirs in ((whole.seconds, part.seconds), (whole.memory, part.memory)):
+                for phase, value in theirs.items():
+                    mine[phase] = max(mine.get(phase, 0.0), value)
+        return whole

@@ -1,0 +1,523 @@
+"""Warm start: a tiny policy made by imitation of an environment's expert."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+from rich.console import Console
+from torch import Tensor
+from torch.multiprocessing.spawn import ProcessExitedException, ProcessRaisedException, spawn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from tstar_envs import EnvEntry, TextEnv, find_entry, parse_reply, render_reply, write_whole
+from tstar_envs.utils import counted
+from tstar_train.claim import claimed
+from tstar_train.finite import NotFinite
+from tstar_train.grafting import contrast_context
+from tstar_train.policy.codec import Codec, PlainCodec
+from tstar_train.policy.files import POLICY_FIELD, WEIGHTS, sha256_of
+from tstar_train.policy.kv import ContextTooLong, output_logits, position_limit
+from tstar_train.policy.model import load_policy, load_tokenizer, new_tiny, save_tiny
+from tstar_train.policy.tokenizer import train_tokenizer
+from tstar_train.recipes.recipe import DemonstrationStyle, EnvRecipe, ImitationSchedule, Recipe, recipe_of
+from tstar_train.rollout.player import Transcript
+from tstar_train.tracking import Ticker
+from tstar_train.types import Branch
+
+
+@dataclass
+class Row:
+    """Token ids with a mask that is 1 where the loss counts (the expert's own tokens)."""
+
+    ids: list[int]
+    mask: list[int]
+
+
+def practice_rows(
+    practice: Callable[[str], TextEnv[object, object]],
+    codec: Codec,
+    seed: int,
+    style: DemonstrationStyle,
+    seen: EnvRecipe,
+    limit: int | None = None,
+) -> Iterator[Row]:
+    """Yield practice rows without end.
+
+    Args:
+        practice: gives a fresh practice environment for a seed.
+        codec: turns to ids.
+        seed: same seed, same rows.
+        style: how varied.
+        seen: how the policy sees the environment. ``concat`` gives a row per episode, ``step`` one per imitated turn.
+        limit: most tokens of a row, None for any number. Contexts are shortened as in play; an episode that cannot go on is left out.
+    """
+    world = 0
+    while True:
+        env = practice(f"{seed}/{world}")
+        rng = random.Random(f"demonstrations/{seed}/{world}")
+        for task_id in env.task_ids("train"):
+            rows = _episode_rows(env, task_id, codec, rng, style, seen, limit)
+            yield from (row for row in rows if style.kept == 1.0 or rng.random() < style.kept)
+        world += 1
+
+
+def shuffled(rows: Iterator[Row], held: int, seed: int) -> Iterator[Row]:
+    """Yield the same rows in another order: each is drawn at random from a pool of ``held``, whose place the next one takes.
+
+    Args:
+        rows: without end, or those in the pool at the end are left out.
+        held: size of the pool; 0 changes nothing.
+        seed: same seed, same order.
+    """
+    if not held:
+        yield from rows
+        return
+    rng = random.Random(f"shuffled/{seed}")
+    pool = list(itertools.islice(rows, held))
+    for row in rows:
+        drawn = rng.randrange(held)
+        yield pool[drawn]
+        pool[drawn] = row
+
+
+def _episode_rows(
+    env: TextEnv[object, object],
+    task_id: str,
+    codec: Codec,
+    rng: random.Random,
+    style: DemonstrationStyle,
+    seen: EnvRecipe,
+    limit: int | None,
+) -> list[Row]:
+    observation, info = env.reset(options={"task": task_id})
+    transcript = Transcript(
+        codec, env.prompt(), str(info["instruction"]), observation, seen.context, seen.history
+    )
+    turns: list[Row] = []
+    extra: list[Row] = []
+    over = False
+    while not over:
+        expert = env.oracle(wording=rng.randrange(style.wordings))
+        if expert is None:  # unsolvable: an unproved practice task, or lost to a mistake
+            return []
+        try:
+            context = transcript.context(None if limit is None else limit - seen.max_tokens)
+        except ContextTooLong:
+            return []
+        if rng.random() < style.contrast:
+            extra.append(_contrast_row(env, context, expert, codec, rng))
+        imitate = rng.random() >= style.mistake
+        reply = expert if imitate else env.mistake(str(rng.random()))
+        if rng.random() < style.no_thought:
+            reply = render_reply("", parse_reply(reply).action)
+        observation, _, terminated, truncated, info = env.step(reply)
+        over = terminated or truncated
+        ids = codec.reply(reply)
+        turns.append(Row([*context, *ids], [0] * len(context) + [int(imitate)] * len(ids)))
+        if not over:
+            transcript.add(ids, observation)
+    if not info["success"]:
+        return []
+    rows = [*(_whole(turns) if seen.context == "concat" else (t for t in turns if any(t.mask))), *extra]
+    return [row for row in rows if limit is None or len(row.ids) <= limit]
+
+
+def _whole(turns: list[Row]) -> list[Row]:
+    """The turns of an episode as one row, since each begins with the one before; a new one where a context was shortened."""
+    rows = [Row(list(turns[0].ids), list(turns[0].mask))]
+    for turn in turns[1:]:
+        row = rows[-1]
+        if turn.ids[: len(row.ids)] != row.ids:
+            rows.append(Row(list(turn.ids), list(turn.mask)))
+            continue
+        row.mask += turn.mask[len(row.ids) :]
+        row.ids += turn.ids[len(row.ids) :]
+    return rows
+
+
+def _contrast_row(
+    env: TextEnv[object, object], context: list[int], expert: str, codec: Codec, rng: random.Random
+) -> Row:
+    """The expert's reply after the context, a failed branch and a successful one (the expert's, in another wording)."""
+    here = env.snapshot()
+    branches = []
+    for reply in (env.mistake(str(rng.random())), env.oracle(wording=rng.randrange(4)) or expert):
+        observation, *_ = env.step(reply)
+        env.restore(here)
+        parsed = parse_reply(reply)
+        branches.append(Branch(parsed.thought, parsed.action, observation))
+    prompt = contrast_context(codec, context, *branches)
+    target = codec.reply(expert)
+    return Row([*prompt, *target], [0] * len(prompt) + [1] * len(target))
+
+
+_SHORTEST, _LONGEST, _QUOTED = 8, 100, 24
+_PIECE = (2, 8)
+_FIRST_TOKEN = 2  # those before it are special
+
+
+def quoting_rows(vocabulary: int, seed: int) -> Iterator[Row]:
+    """Rows without end: 8 to 100 random tokens, then pieces of 2 to 8 of them in random order; all but the first of a piece count.
+
+    Args:
+        vocabulary: number of tokens.
+        seed: same seed, same rows.
+    """
+    rng = random.Random(f"quoting/{seed}")
+    while True:
+        length = rng.randint(_SHORTEST, _LONGEST)
+        ids = [rng.randrange(_FIRST_TOKEN, vocabulary) for _ in range(length)]
+        row = Row(list(ids), [0] * length)
+        while len(row.ids) < length + _QUOTED:
+            first = rng.randrange(length - _PIECE[0])
+            piece = ids[first : first + rng.randint(*_PIECE)]
+            row.ids += piece
+            row.mask += [0] + [1] * (len(piece) - 1)
+        yield row
+
+
+def batches_of(rows: Sequence[Row], schedule: ImitationSchedule) -> list[list[Row]]:
+    """Rows in batches of ``schedule.batch``, shortest first: padding is computed for nothing, so similar lengths share a batch."""
+    length: Callable[[Row], int] = {
+        "row": lambda r: len(r.ids),
+        "context": lambda r: len(r.ids) - sum(r.mask),
+    }[schedule.alike]
+    ordered = sorted(rows, key=length)
+    return [ordered[i : i + schedule.batch] for i in range(0, len(ordered), schedule.batch)]
+
+
+def pad_rows(rows: Sequence[Row], pad: int) -> tuple[Tensor, Tensor]:
+    """Ids and masks as tensors of shape (rows, longest), padded on the right."""
+    longest = max(len(r.ids) for r in rows)
+    ids = torch.tensor([r.ids + [pad] * (longest - len(r.ids)) for r in rows])
+    mask = torch.tensor([r.mask + [0] * (longest - len(r.ids)) for r in rows], dtype=torch.bool)
+    return ids, mask
+
+
+def imitation_loss(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+    """Mean cross-entropy, in nats per masked token; the output matrix is applied to masked positions only."""
+    # Padding stands on the right, so causal attention needs no mask.
+    hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+    wanted = mask[:, 1:]
+    return torch.nn.functional.cross_entropy(output_logits(model, hidden[wanted]), ids[:, 1:][wanted])
+
+
+def optimizers(model: PreTrainedModel, schedule: ImitationSchedule) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the layers, AdamW for everything else."""
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    chosen = {id(p) for p in matrices}
+    others = [p for p in model.parameters() if id(p) not in chosen]
+    return [
+        torch.optim.Muon(matrices, lr=schedule.matrix_rate, weight_decay=0.0),
+        torch.optim.AdamW(others, lr=schedule.other_rate, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+def imitate(
+    model: PreTrainedModel,
+    rows: Iterator[Row],
+    schedule: ImitationSchedule,
+    pad: int,
+    report: Callable[[int, float, float], None],
+    every: int = 200,
+    average: Callable[[PreTrainedModel], None] | None = None,
+    told: Callable[[int], None] = lambda step: None,
+) -> int:
+    """Train a policy in place by imitation.
+
+    Args:
+        model: changed in place.
+        rows: endless demonstrations.
+        schedule: steps, batch and rates.
+        pad: padding id.
+        report: called every ``every`` steps, and at the end, with the step, the mean loss since the last call and the CPU seconds so far.
+        every: see ``report``.
+        average: makes the gradients the mean over processes, where there are several.
+        told: called after every step with its number, from 1.
+
+    Returns:
+        the number of updates.
+
+    Raises:
+        NotFinite: a loss or gradient is no number; the weights are those of before that update, and it holds the batch.
+    """
+    optimizer_list = optimizers(model, schedule)
+    peaks = [[g["lr"] for g in o.param_groups] for o in optimizer_list]
+    started, total, summed = time.process_time(), 0.0, 0
+    model.train()
+    for step in itertools.count():
+        factor = schedule.rate(step, time.process_time() - started)
+        if factor <= 0:
+            break
+        if step % 8 == 0:
+            batches = batches_of([next(rows) for _ in range(8 * schedule.batch)], schedule)
+        ids, mask = pad_rows(batches[step * 5 % 8], pad)
+        for optimizer, rates in zip(optimizer_list, peaks, strict=True):
+            for group, peak in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = peak * factor
+        loss = imitation_loss(model, ids, mask)
+        loss.backward()
+        if average is not None:
+            average(model)
+        norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+        if not (math.isfinite(norm) and math.isfinite(loss.item())):
+            batch = {"update": step + 1, "rows": [asdict(row) for row in batches[step * 5 % 8]]}
+            raise NotFinite(
+                f"update {step + 1} of the imitation has a loss of {loss.item()} and a gradient of norm {norm}",
+                batch,
+            )
+        for optimizer in optimizer_list:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        total, summed = total + loss.item(), summed + 1
+        told(step + 1)
+        if (step + 1) % every == 0:
+            report(step + 1, total / summed, time.process_time() - started)
+            total, summed = 0.0, 0
+    if summed:
+        report(step, total / summed, time.process_time() - started)
+    model.eval()
+    return step
+
+
+class TextCodec:
+    """Rows of plain text instead of ids, for the tokenizer's training corpus."""
+
+    end: Any = ""
+    pad: Any = ""
+    ends: Any = frozenset([""])
+    line_ends: Any = frozenset(["\n"])
+
+    def start(self, prompt: str, observation: str) -> list[Any]:
+        return [f"{observation}\n"]
+
+    def observation(self, text: str) -> list[Any]:
+        return [f"\nObservation: {text}\n"]
+
+    def reply(self, text: str) -> list[Any]:
+        return [text, self.end]
+
+    def closed(self, reply: Sequence[Any]) -> list[Any]:
+        return [*reply] if reply[-1] == self.end else [*reply, self.end]
+
+    def asked(self, context: Sequence[Any], text: str) -> list[Any]:
+        return [*context, text]
+
+    def text(self, text: str) -> list[Any]:
+        return [text]
+
+    def decode(self, ids: Sequence[Any]) -> str:
+        return "".join(ids)
+
+
+class PracticeMix:
+    """Fresh practice environments, under the options that a built-in policy plays with.
+
+    Args:
+        recipe: of that policy; which environments are practised, and how often, its ``mix`` says.
+        entry: what is practised where there is no mix.
+        only: practise this environment alone, whatever the mix.
+    """
+
+    def __init__(self, recipe: Recipe, entry: EnvEntry, only: bool = False) -> None:
+        mix = {entry.name: 1.0} if only or not recipe.warm_start.mix else recipe.warm_start.mix
+        self._options = recipe.env.options
+        self._entries = [find_entry(name) for name in mix]
+        self._weights = list(mix.values())
+
+    def __call__(self, seed: str) -> TextEnv[Any, Any]:
+        """The environment of a seed."""
+        chosen = self._entries[0]
+        if len(self._entries) > 1:
+            chosen = random.Random(f"practice/{seed}").choices(self._entries, self._weights)[0]
+        env: TextEnv[Any, Any] = chosen.load_class().practice(seed, **{**chosen.kwargs, **self._options})
+        return env
+
+
+def build_weights(
+    entry: EnvEntry, out: Path, seed: int, steps: int | None, console: Console, recipe: Recipe | None = None
+) -> None:
+    """Make the built-in policy that plays an environment, from nothing or from the one that it begins with, and write it.
+
+    Args:
+        entry: the environment; the policy's recipe says all but what follows.
+        out: folder, new or empty; ``model.safetensors``, ``config.json``, the tokenizer and ``training.json`` are written there.
+        seed: of weights and demonstrations.
+        steps: updates of each stage, None for the recipe's.
+        console: for progress.
+        recipe: to follow instead of the policy's own.
+
+    Raises:
+        UnknownOption: the folder holds something.
+        InUse: another process writes there.
+        NotFinite: a loss or gradient is no number; the weights of the stage before stand in the folder, the batch beside them.
+    """
+    with claimed(out, used="what it holds would be lost: choose another --out"):
+        try:
+            _build(entry, recipe or recipe_of(entry), out, seed, steps, console)
+        except NotFinite as error:
+            write_whole(out / "broken_batch.json", json.dumps(error.batch))
+            raise NotFinite(f"{error}. The batch is in {out / 'broken_batch.json'}", error.batch) from error
+
+
+def _build(
+    entry: EnvEntry, recipe: Recipe, out: Path, seed: int, steps: int | None, console: Console
+) -> None:
+    torch.set_num_threads(1)
+    made: list[dict[str, Any]] = []  # the stages of the policy that it begins with
+    if start := recipe.warm_start.begins_with:
+        policy = load_policy("tiny", start)
+        tokenizer, model = policy.tokenizer, policy.model
+        made = json.loads((WEIGHTS / start / "training.json").read_text(encoding="utf-8"))["stages"]
+    else:
+        rows = counted(recipe.tokenizer.rows, "demonstration")
+        console.print(f"making the tokenizer from {rows} of the expert ...", highlight=False)
+        tokenizer, model = new_policy(recipe, entry, seed)
+    setattr(model.config, POLICY_FIELD, recipe.name)
+    save_tiny(model, tokenizer, out)
+    stages = recipe.warm_start.stages
+    if steps is not None:
+        stages = tuple(replace(stage, steps=steps) for stage in stages)
+    record: dict[str, Any] = {
+        "made_by": f"python -m tstar_train warmstart --env {entry.name} --seed {seed}",
+        "policy": recipe.name,
+        "rules_version": entry.rules_version,
+        "torch": torch.__version__,
+        "stages": made,
+    }
+    for number, schedule in enumerate(stages, start=len(made)):
+        which = f"stage {number + 1 - len(made)} of {len(stages)}"
+        console.print(f"{which}: {counted(schedule.steps, 'update')} ...", highlight=False)
+        (out / "training.json").unlink(missing_ok=True)  # its sums are those of the stage before
+        run_stage(entry, recipe, out, seed + 1000 * number, schedule, console, record)
+        record["sha256"] = {
+            p.name: sha256_of(p) for p in sorted(out.iterdir()) if p.suffix in (".json", ".safetensors")
+        }
+        write_whole(out / "training.json", json.dumps(record, indent=1) + "\n")
+
+
+def new_policy(recipe: Recipe, entry: EnvEntry, seed: int) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+    """A tokenizer of the demonstrations, and a model with random weights that begins as the recipe says."""
+    tokens = recipe.tokenizer
+    texts = practice_rows(
+        PracticeMix(recipe, entry), TextCodec(), 999, recipe.warm_start.demonstrations, recipe.env
+    )
+    pieces = (str(piece) for row in itertools.islice(texts, tokens.rows) for piece in row.ids)
+    tokenizer = train_tokenizer(pieces, tokens.vocabulary, tokens.symbols, tokens.words, tokens.units)
+    return tokenizer, new_tiny(tokenizer, seed, recipe.model)
+
+
+def run_stage(
+    entry: EnvEntry,
+    recipe: Recipe,
+    out: Path,
+    seed: int,
+    schedule: ImitationSchedule,
+    console: Console,
+    record: dict[str, Any],
+) -> None:
+    """Go on from the weights in ``out`` by one schedule, write them back, and add the stage to the record."""
+    with tempfile.TemporaryDirectory() as folder:
+        meeting = f"file://{folder}/meeting"
+        arguments = (schedule, entry, recipe, out, seed, meeting, f"{folder}/stage.json")
+        if schedule.processes == 1:
+            _stage(0, *arguments)
+        else:
+            try:
+                spawn(_stage, args=arguments, nprocs=schedule.processes)
+            except (ProcessRaisedException, ProcessExitedException):
+                broken = Path(f"{folder}/stage.json.broken")
+                if not broken.exists():
+                    raise
+                message = json.loads(broken.read_text(encoding="utf-8"))
+                raise NotFinite(message["message"], message["batch"]) from None
+        stage = json.loads(Path(f"{folder}/stage.json").read_text(encoding="utf-8"))
+    style = recipe.warm_start.demonstrations
+    record["stages"].append({"seed": seed, "schedule": asdict(schedule), "style": asdict(style), **stage})
+    loss = f"loss {stage['losses'][-1][1]:.4f}" if stage["losses"] else "no steps"
+    console.print(f"stage done: {loss}", highlight=False)
+
+
+def _stage(
+    rank: int,
+    schedule: ImitationSchedule,
+    entry: EnvEntry,
+    recipe: Recipe,
+    out: Path,
+    seed: int,
+    meeting: str,
+    result: str,
+) -> None:
+    """One process of a stage; all of them stay in step, and the first writes."""
+    torch.set_num_threads(1)
+    average = None
+    if schedule.processes > 1:
+        torch.distributed.init_process_group(
+            "gloo", init_method=meeting, rank=rank, world_size=schedule.processes
+        )
+        average = _average
+    started = time.process_time()
+    tokenizer = load_tokenizer(out)
+    codec = PlainCodec(tokenizer, with_prompt=False)
+    model = load_policy(str(out), recipe.name).model
+    losses: list[tuple[int, float]] = []
+
+    def report(step: int, loss: float, seconds: float) -> None:
+        losses.append((step, loss))
+        if rank == 0:
+            print(
+                f"step {step}/{schedule.steps}  loss {loss:.4f}  {seconds / 60:.1f} CPU-minutes", flush=True
+            )
+
+    ticker = Ticker(partial(print, flush=True))
+
+    def tell(step: int) -> None:
+        if rank == 0:
+            ticker(f"step {step}/{schedule.steps}  {(time.process_time() - started) / 60:.1f} CPU-minutes")
+
+    if schedule.rows == "quotes":
+        rows = quoting_rows(len(tokenizer), seed + rank)
+    else:
+        practice, style = PracticeMix(recipe, entry), recipe.warm_start.demonstrations
+        rows = practice_rows(practice, codec, seed + rank, style, recipe.env, position_limit(model.config))
+    try:
+        imitate(
+            model,
+            shuffled(rows, schedule.held, seed + rank),
+            schedule,
+            codec.pad,
+            report,
+            average=average,
+            told=tell,
+        )
+    except NotFinite as error:
+        # What is raised in a process of its own arrives as the text of a traceback.
+        if schedule.processes > 1:
+            write_whole(Path(f"{result}.broken"), json.dumps({"message": str(error), "batch": error.batch}))
+        raise
+    if rank == 0:
+        save_tiny(model, tokenizer, out)
+        seconds = round((time.process_time() - started) * schedule.processes, 1)
+        Path(result).write_text(json.dumps({"cpu_seconds": seconds, "losses": losses}), encoding="utf-8")
+    if schedule.processes > 1:
+        torch.distributed.destroy_process_group()
+
+
+def _average(model: PreTrainedModel) -> None:
+    """Gradients become their mean over the processes."""
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    flat = torch.nn.utils.parameters_to_vector(gradients)
+    torch.distributed.all_reduce(flat)
+    torch.nn.utils.vector_to_parameters(flat / torch.distributed.get_world_size(), gradients)

@@ -1,0 +1,368 @@
+"""Watchdog of a rank: heartbeats, and stack dumps of all ranks on a timeout."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import math
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+
+def stacks(without: Collection[int] = ()) -> str:
+    """The stacks of all threads, the main thread's first.
+
+    Args:
+        without: identifiers of threads that are left out.
+    """
+    main = threading.main_thread().ident
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    frames = sorted(sys._current_frames().items(), key=lambda item: item[0] != main)
+    return "".join(
+        f"  thread {names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
+        for ident, frame in frames
+        if ident not in without
+    )
+
+
+def position() -> str:
+    """The innermost line of the main thread, as ``module:line, function``."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    return (
+        "nowhere"
+        if frame is None
+        else f"{frame.f_globals.get('__name__')}:{frame.f_lineno}, {frame.f_code.co_name}"
+    )
+
+
+_GRACE_SECONDS = 5.0  # after a pause of both processes (a suspended job) the rank may have to wake up first
+_DUMP_SECONDS = 2.0  # for the stacks to be written
+
+
+class Lifeline:
+    """What keeps this process alive: ``beat`` before ``seconds`` are over, each time anew. Without it the process is killed.
+
+    Its stacks are dumped to stderr first, if it is not stopped but only busy in a call that lets no other thread run.
+
+    Args:
+        rank: of this process, for the message.
+        seconds: longest pause between two beats.
+    """
+
+    def __init__(self, rank: int, seconds: float) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        if os.name != "posix":
+            return
+        if not faulthandler.is_enabled():
+            faulthandler.enable(2)
+        command = [sys.executable, "-I", "-S", str(Path(__file__)), str(os.getpid()), str(rank), str(seconds)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        os.set_blocking(self._pipe, False)  # a guard that is stopped itself must not stop us
+
+    @property
+    def _pipe(self) -> int:
+        return (
+            self._process.stdin.fileno()
+            if self._process is not None and self._process.stdin is not None
+            else -1
+        )
+
+    def beat(self) -> None:
+        """Give a sign of life."""
+        if self._process is not None:
+            with contextlib.suppress(OSError, ValueError):
+                os.write(self._pipe, b".")
+
+    def patience(self, seconds: float) -> None:
+        """Another longest pause between two beats."""
+        if self._process is not None:
+            with contextlib.suppress(OSError, ValueError):
+                os.write(self._pipe, f"{math.ceil(seconds)}\n".encode())
+
+    def close(self) -> None:
+        """Go on without a guard."""
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+            self._process.wait()
+
+
+def _guard(pid: int, rank: int, seconds: float) -> None:
+    """Wait for beats; kill the process when none comes."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    while True:
+        begun = time.monotonic()
+        if not (_ready(seconds) or _ready(_GRACE_SECONDS)):
+            break
+        given = os.read(0, 4096)
+        if not given or os.getppid() != pid:
+            return
+        for number in given.decode().replace(".", "").split():
+            seconds = float(number)
+    silent = time.monotonic() - begun
+    sys.stderr.write(
+        f"tstar_train: rank {rank} (process {pid}) gave no sign of life for {silent:.0f} seconds and is ended\n"
+    )
+    for signum in (signal.SIGABRT, signal.SIGKILL):  # the first dumps its stacks, if it is not stopped
+        if os.getppid() != pid:
+            return
+        os.kill(pid, signum)
+        time.sleep(_DUMP_SECONDS)
+
+
+def _ready(seconds: float) -> bool:
+    return bool(select.select([0], [], [], seconds)[0])
+
+
+if __name__ == "__main__":
+    _guard(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
+
+
+_POLL_SECONDS = 0.25
+_ANSWER_SECONDS = 3.0  # for the others to say where they are
+_DEAD_SECONDS = 2.5  # so much less where one of them is known to be dead
+_UNWIND_SECONDS = 10.0  # for the main thread to end by itself
+LATER_SECONDS = 15.0  # a rank that is stopped ends so long after the time that is waited: the others have said by then what happened
+
+
+class Watch:
+    """The watch of one rank.
+
+    Attributes:
+        seconds: how long this rank waits for the others.
+        folder: of the run, for ``stacks-RANK.txt`` (RANK reports what happened); None before it is known.
+        silent: ranks that did not answer, once some rank has given up.
+        last_words: what is saved and how to go on, for the message of a process that ends from here.
+
+    Args:
+        rank: of this process.
+        size: how many there are.
+        store: where all of them write; nobody else may use its keys.
+        seconds: see above.
+        complaint: what is known of the others (for example that one died), None if they seem alive.
+        end: what else is to be ended with this process.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        store: dist.Store,
+        seconds: float,
+        complaint: Callable[[], str | None],
+        end: Callable[[], None],
+    ) -> None:
+        self.seconds = seconds
+        self.folder: Path | None = None
+        self.silent: list[int] = []
+        self.last_words: Callable[[], str] = str
+        self._rank, self._size = rank, size
+        self._listening, self._asking = store.clone(), store.clone()  # type: ignore[attr-defined]
+        self._complaint, self._end_others = complaint, end
+        self._waiting: tuple[str, float] | None = None
+        self._calls = 0
+        self._reason: str | None = None  # why this rank gives up
+        self._accused = False  # whether another one has given up
+        self._verdict = ""
+        self._known, self._heard, self._closed = threading.Event(), threading.Event(), threading.Event()
+        self._leads = False
+        self._lifeline = Lifeline(rank, seconds + LATER_SECONDS)
+        self._asking.set(f"who {rank}", f"process {os.getpid()} on {socket.gethostname()}")
+        self._threads = [
+            threading.Thread(target=work, daemon=True, name="tstar watch")
+            for work in (self._watch, self._listen)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank reports what happened: no rank before it answered."""
+        return self._leads
+
+    @property
+    def ended(self) -> bool:
+        """Whether some rank has given up."""
+        return self._known.is_set()
+
+    def patience(self, seconds: float) -> None:
+        """Wait so long for the others from now on."""
+        self.seconds = seconds
+        self._lifeline.patience(seconds + LATER_SECONDS)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """The time of a ``with`` block is one of waiting for others.
+
+        Args:
+            what: all ranks do there together.
+        """
+        self._calls += 1
+        self._waiting = what, time.monotonic()
+        try:
+            yield
+        except RuntimeError:  # it failed: this rank is there, and the others may not be
+            raise
+        except BaseException:
+            self._waiting = None
+            raise
+        self._waiting = None
+
+    def verdict(self, reason: str | None = None) -> str:
+        """Main thread: what happened, for the error that it raises.
+
+        Args:
+            reason: why this rank gives up, None if another one did.
+        """
+        if reason is not None and self._reason is None:
+            self._reason = reason
+        self._known.wait(4 * _ANSWER_SECONDS)
+        self._heard.set()
+        return self._verdict or reason or "another process of this run has given up"
+
+    def close(self) -> None:
+        """The run is over, or no longer in need of a watch."""
+        self._closed.set()
+        self._threads[0].join(timeout=2 * _POLL_SECONDS)
+        self._lifeline.close()
+
+    def _watch(self) -> None:
+        beaten = 0.0
+        while not self._closed.wait(_POLL_SECONDS):
+            now = time.monotonic()
+            if now - beaten > 1.0:
+                self._lifeline.beat()
+                beaten = now
+            if self._waiting is not None and now - self._waiting[1] > self.seconds:
+                self._reason = self._reason or (
+                    f"rank {self._rank} waited {self.seconds / 60:g} minutes (--helper-minutes) for the others in {self._waiting[0]}"
+                )
+            # The first rank has the files: it hears of a death where it would wait, and saves what it has.
+            if self._reason is None and (self._rank or self._waiting is not None):
+                self._reason = self._complaint()
+            if self._reason is not None or self._accused:
+                self._give_up()
+                return
+
+    def _listen(self) -> None:
+        """Whether another rank has given up; in a thread of its own, as a store may be out of reach."""
+        self._listening.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
+        while not self._closed.wait(_POLL_SECONDS) and not self._known.is_set():
+            with suppress(RuntimeError):
+                self._accused = self._accused or self._listening.check(["given up"])
+
+    def _give_up(self) -> None:
+        mine = self._state()
+        answers: dict[int, dict[str, Any]] = {self._rank: mine}
+        message: dict[str, Any] = {"reason": self._reason, "who": {}}
+        asking = threading.Thread(
+            target=self._ask, args=(mine, answers, message), daemon=True, name="tstar watch asks"
+        )
+        asking.start()
+        asking.join(2 * _ANSWER_SECONDS)
+        answers, who = dict(answers), dict(message["who"])
+        self.silent = [rank for rank in range(self._size) if rank not in answers]
+        self._leads = min(answers) == self._rank
+        if self._rank == 0 or self._leads:
+            message["reason"] = self._complaint() or message["reason"]
+        self._verdict = ". ".join(
+            [message["reason"] or "another rank has given up", *self._about(answers, who)]
+        )
+        if self._leads:
+            self._verdict += f". {self._dump(answers)}"
+        self._known.set()
+        if self._heard.wait(_UNWIND_SECONDS) or self._closed.is_set():
+            while self._rank == 0 and not self._closed.wait(1.0):  # it may have much to save
+                self._lifeline.beat()
+            return
+        with suppress(OSError, ValueError):  # whatever else fails now, the process ends
+            self._say(". ".join(filter(None, [self._verdict, self.last_words()])))
+        self._end_others()
+        os._exit(2)
+
+    def _ask(self, mine: dict[str, Any], answers: dict[int, dict[str, Any]], message: dict[str, Any]) -> None:
+        """Say where this rank is, and ask all others."""
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        with suppress(RuntimeError):
+            self._asking.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
+            if message["reason"] is not None:
+                self._asking.set("reason", message["reason"])
+                self._asking.set("given up", "")
+            self._asking.set(f"state {self._rank}", json.dumps(mine))
+            if message["reason"] is None:
+                message["reason"] = self._asking.get("reason").decode()
+            for rank in range(self._size):
+                if self._asking.check([f"who {rank}"]):
+                    message["who"][rank] = self._asking.get(f"who {rank}").decode()
+            while len(answers) < self._size and time.monotonic() < deadline - (
+                _DEAD_SECONDS if self._complaint() else 0
+            ):
+                for rank in range(self._size):
+                    if rank not in answers and self._asking.check([f"state {rank}"]):
+                        answers[rank] = json.loads(self._asking.get(f"state {rank}"))
+                time.sleep(_POLL_SECONDS / 5)
+
+    def _state(self) -> dict[str, Any]:
+        mine = {thread.ident or 0 for thread in self._threads}
+        return {
+            "calls": self._calls,
+            "waiting": None if self._waiting is None else self._waiting[0],
+            "position": position(),
+            "stacks": stacks(mine | {threading.get_ident()}),
+        }
+
+    def _about(self, answers: dict[int, dict[str, Any]], who: dict[int, str]) -> Iterator[str]:
+        """Sentences on each rank that is not where the others are, or on all ranks where there is none."""
+        most = max(answer["calls"] for answer in answers.values())
+        names = [f"rank {rank}" + (f" ({who[rank]})" if rank in who else "") for rank in range(self._size)]
+        behind = [
+            r for r, answer in sorted(answers.items()) if answer["calls"] < most or answer["waiting"] is None
+        ]
+        for rank in self.silent:
+            yield f"{names[rank]} gives no sign of life: it died, was stopped, or cannot be reached"
+        for rank in behind:
+            yield f"{names[rank]} has not come there: it is at {answers[rank]['position']}"
+        if not self.silent and not behind:  # within a call of DeepSpeed's, which is many
+            yield "All have come there; " + ", ".join(
+                f"{names[rank]} is at {answers[rank]['position']}" for rank in sorted(answers)
+            )
+
+    def _dump(self, answers: dict[int, dict[str, Any]]) -> str:
+        """Write the stacks to stderr and into the run's folder; the sentence that says where they are."""
+        parts = []
+        for rank, answer in sorted(answers.items()):
+            doing = f"waiting in {answer['waiting']}" if answer["waiting"] else "not waiting"
+            parts.append(f"rank {rank}, {doing}:\n{answer['stacks']}")
+        text = "\n".join(parts)
+        where = "above"
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+        if self.folder is not None and self.folder.is_dir():
+            with suppress(OSError):
+                path = self.folder / f"stacks-{self._rank}.txt"
+                path.write_text(
+                    f"{time.strftime('%Y-%m-%d %H:%M:%S')}: {self._verdict}\n\n{text}", encoding="utf-8"
+                )
+                where = f"above and in {path}"
+        return f"The stacks of {'rank' if len(answers) == 1 else 'ranks'} {', '.join(map(str, sorted(answers)))} are {where}"
+
+    def _say(self, text: str) -> None:
+        sys.stderr.write(f"tstar_train: {text}\n")
+        sys.stderr.flush()
