@@ -31,7 +31,7 @@ from spread import spread
 
 from tstar_envs.envs.alfworld.engine import TextWorldGame, game_data, write_scene_files
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
-from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
+from tstar_envs.envs.alfworld.generate import fresh_scenes
 from tstar_envs.envs.alfworld.published import read_game
 from tstar_envs.envs.alfworld.rooms import TASK_TYPES, Scene
 from tstar_envs.envs.alfworld.tasks import Task, task_set

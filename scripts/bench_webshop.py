@@ -27,8 +27,7 @@ import numpy as np
 from spread import spread
 
 from tstar_envs.envs.webshop.env import WebShopEnv
-from tstar_envs.envs.webshop.stores import webshop_home
-from tstar_envs.envs.webshop.tasks import load_shop
+from tstar_envs.envs.webshop.tasks import load_shop, webshop_home
 
 # Per second, of the original on 1,000 products (measured with Java search, random clicks, 2 cores).
 ORIGINAL_STEPS = 20.4

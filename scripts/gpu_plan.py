@@ -20,8 +20,7 @@ from tstar_train.build import build
 from tstar_train.config import Config, LoraConfig
 from tstar_train.distributed import Alone
 from tstar_train.learner.batch import Micro
-from tstar_train.loop import Trainer, iterate
-from tstar_train.metrics import Clock
+from tstar_train.loop import Clock, Trainer, iterate
 from tstar_train.plan import described_model, plan
 from tstar_train.presets import large
 from tstar_train.rollout.collect import TaskStream

@@ -18,7 +18,7 @@ from pathlib import Path
 from alfworld_lockstep import Difference, compare, memoise_original
 
 from tstar_envs.envs.alfworld.engine import game_data
-from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
+from tstar_envs.envs.alfworld.generate import fresh_scenes
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ if [ "$(cat "$mark" 2>/dev/null)" != "$sum" ]; then
   if [ -n "${PYTHONDONTWRITEBYTECODE:-}" ]; then
     env -u PYTHONDONTWRITEBYTECODE .venv/bin/python -c 'from contextlib import suppress
 from importlib import import_module
-for module in "tstar_envs.cli.main", "tstar_train.run", "retriever.app":
+for module in "tstar_envs.cli", "tstar_train.run", "retriever.app":
     with suppress(ImportError):  # of another extra
         import_module(module)'
   fi

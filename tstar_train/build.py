@@ -12,8 +12,8 @@ from tstar_envs import EnvironmentFailed, TextEnv, UnknownOption, called, find_e
 from tstar_train.algorithms import algorithm_class
 from tstar_train.config import Config
 from tstar_train.distributed import World, together
+from tstar_train.engines import make_engine
 from tstar_train.engines.check import check_agreement, require_following
-from tstar_train.engines.factory import make_engine
 from tstar_train.engines.local import LocalEngine
 from tstar_train.learner.deepspeed import DeepSpeedLearner
 from tstar_train.learner.reference import AdapterReference, CopiedReference, Reference

@@ -46,8 +46,8 @@ from tstar_train.claim import claimed
 from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.distributed import RankFailed, World
+from tstar_train.engines import require_engine
 from tstar_train.engines.check import EngineMismatch
-from tstar_train.engines.factory import require_engine
 from tstar_train.evaluate import Measurement, header, print_result, summarized
 from tstar_train.finite import NotFinite
 from tstar_train.loop import IterationResult, Trainer, share_of_episodes, share_of_minutes

@@ -555,7 +555,7 @@ def test_a_conversation_believes_counts_that_can_be() -> None:
 
 
 def test_a_cut_reply_is_told_under_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tstar_envs.cli.main import main
+    from tstar_envs.cli import main
 
     cut = body(
         {"role": "assistant", "content": None, "reasoning_content": "Maybe\nAction: Up\n"},

@@ -10,14 +10,7 @@ from chat_server import Body, completion, serving
 from tstar_envs import Episode, TextEnv, UnknownOption, find_entry
 from tstar_envs.agents import ModelOptions, load_agent
 from tstar_envs.agents.base import MODEL, bind_agent
-from tstar_envs.agents.prompting import (
-    BEGIN_QUERY,
-    BEGIN_RESULT,
-    END_QUERY,
-    END_RESULT,
-    REFLECTIONS,
-    boxed_answer,
-)
+from tstar_envs.agents.llm import BEGIN_QUERY, BEGIN_RESULT, END_QUERY, END_RESULT, REFLECTIONS, boxed_answer
 from tstar_envs.cli.console import make_env
 from tstar_envs.evaluation.runner import play_episode
 

@@ -226,8 +226,7 @@ def test_no_traceback_of_the_python_interface_quotes_the_key(monkeypatch: pytest
 def test_a_fault_of_our_own_is_shown_without_the_key(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tstar_envs.cli import listing
-    from tstar_envs.cli.main import main
+    from tstar_envs.cli import listing, main
 
     def broken(command: object, console: object) -> int:
         raise RuntimeError(f"Illegal header value b'Bearer {KEY}'")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tstar_envs.cli.main import main
+from tstar_envs.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-W", "error", "-m", "tstar_envs"]

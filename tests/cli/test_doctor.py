@@ -26,7 +26,7 @@ def refuse(event, arguments):
         sys.stderr.write(f"{event} {arguments}")
         raise SystemExit(99)
 sys.addaudithook(refuse)
-from tstar_envs.cli.main import main
+from tstar_envs.cli import main
 raise SystemExit(main(sys.argv[1:]))
 """
 

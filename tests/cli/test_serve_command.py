@@ -18,7 +18,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.chdir(tmp_path)
     # An import of what is None here fails as that of a package that is not installed does.
     monkeypatch.setitem(sys.modules, "openenv", None)
-    for name in ("tstar_envs.adapters.openenv", "tstar_envs.adapters.openenv_messages"):
+    for name in ("tstar_envs.adapters.openenv", "tstar_envs.adapters.openenv"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return partial(call_main, capsys)
 

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from tstar_train.config import Config
-from tstar_train.loop import IterationResult
-from tstar_train.metrics import Clock
+from tstar_train.loop import Clock, IterationResult
 from tstar_train.tracking import RunFolder
 from tstar_train.types import Played
 

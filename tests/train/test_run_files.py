@@ -14,7 +14,7 @@ from policies import random_policy
 from safetensors.torch import load_file, save_file
 
 from tstar_envs import BadData, TStarError
-from tstar_envs.cli.main import main as replay_main
+from tstar_envs.cli import main as replay_main
 from tstar_train.__main__ import main
 from tstar_train.checkpoint import latest_checkpoint
 from tstar_train.policy.chat import render

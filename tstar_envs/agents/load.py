@@ -13,8 +13,7 @@ from tstar_envs.agents.base import Agent, FunctionAgent, another_of, traits
 from tstar_envs.agents.builtin import HumanAgent, OracleAgent, RandomAgent
 from tstar_envs.agents.command import CommandAgent
 from tstar_envs.agents.endpoint import Endpoint
-from tstar_envs.agents.llm import ChatOptions
-from tstar_envs.agents.prompting import METHODS
+from tstar_envs.agents.llm import METHODS, ChatOptions
 from tstar_envs.errors import MissingExtra, TStarError, UnknownOption
 from tstar_envs.foreign import raised
 from tstar_envs.redaction import keep_argument_secrets, keep_environment_secrets

@@ -1,1 +1,100 @@
-"""The command line: one module per subcommand, joined in ``main``."""
+"""Command line: reads it, runs the subcommand, and turns errors that the user can mend into one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+import tyro
+
+from tstar_envs.cli import compare, doctor, eval, listing, play, replay, report, serve, validate
+from tstar_envs.cli.console import make_console, say
+from tstar_envs.errors import TStarError, UnknownOption
+from tstar_envs.redaction import keep_argument_secrets, keep_environment_secrets, printable
+from tstar_envs.registry import refuse_repeats
+
+INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
+
+# Of others the last one counts, so that a script's can be overruled.
+_ONCE = ("--env", "--suite", "--panel", "--agent", "--model", "--out")
+
+Command = (
+    Annotated[listing.ListCommand, tyro.conf.subcommand("list")]
+    | Annotated[play.PlayCommand, tyro.conf.subcommand("play")]
+    | Annotated[eval.EvalCommand, tyro.conf.subcommand("eval")]
+    | Annotated[compare.CompareCommand, tyro.conf.subcommand("compare")]
+    | Annotated[replay.ReplayCommand, tyro.conf.subcommand("replay")]
+    | Annotated[doctor.DoctorCommand, tyro.conf.subcommand("doctor")]
+    | Annotated[report.ReportCommand, tyro.conf.subcommand("report")]
+    | Annotated[serve.ServeCommand, tyro.conf.subcommand("serve")]
+    | Annotated[validate.ValidateCommand, tyro.conf.subcommand("validate")]
+)
+
+
+def _no_such_option(given: str, command: Any) -> str:
+    """What is said of an option that a command does not have."""
+    options = [field.name.replace("_", "-") for field in dataclasses.fields(command)]
+    near = get_close_matches(given.partition("=")[0].lstrip("-").replace("_", "-"), options, n=1)
+    guess = f"; did you mean --{near[0]}?" if near else ";"
+    valid = ", ".join(f"--{option}" for option in options)
+    return f"{given!r:.80} is no option or argument of this command{guess} valid: {valid}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: without the program's name; None takes them from the process.
+
+    Returns:
+        Exit code: 0; 1 if an evaluation has episodes that ended in an error, doctor finds something broken, a replay
+        differs from its record, or an environment fails its validation; 2 for what the user can correct, with one line that
+        says how; 130 after Ctrl-C.
+    """
+    console = make_console()
+    keep_environment_secrets()
+    keep_argument_secrets(sys.argv[1:] if arguments is None else arguments)
+    try:
+        refuse_repeats(sys.argv[1:] if arguments is None else arguments, _ONCE)
+        command, unknown = tyro.cli(
+            Command,
+            prog="python -m tstar_envs",
+            description="Text environments for LLM agents: list them, play them, evaluate and compare agents on them, serve them.",
+            args=arguments,
+            return_unknown_args=True,
+        )
+        if unknown:
+            raise UnknownOption(_no_such_option(unknown[0], command))
+        if isinstance(command, listing.ListCommand):
+            return listing.run(command, console)
+        if isinstance(command, play.PlayCommand):
+            return play.run(command, console)
+        if isinstance(command, compare.CompareCommand):
+            return compare.run(command, console)
+        if isinstance(command, replay.ReplayCommand):
+            return replay.run(command, console)
+        if isinstance(command, doctor.DoctorCommand):
+            return doctor.run(command, console)
+        if isinstance(command, report.ReportCommand):
+            return report.run(command, console)
+        if isinstance(command, serve.ServeCommand):
+            return serve.run(command, console)
+        if isinstance(command, validate.ValidateCommand):
+            return validate.run(command, console)
+        return eval.run(command, console)
+    except BrokenPipeError:  # `| head` has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (TStarError, OSError) as error:
+        say(make_console(stderr=True), f"error: {error}", "red")
+        return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception:  # noqa: BLE001 - a fault of ours, shown as Python shows it, but for the secrets that it may quote
+        sys.stderr.write(printable(traceback.format_exc()))
+        return 1

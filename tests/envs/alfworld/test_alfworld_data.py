@@ -13,14 +13,12 @@ import pytest
 from alfworld_small_games import game_text, kitchen
 
 from tstar_envs import MissingExtra, UnknownOption
-from tstar_envs.envs.alfworld import engine, expert, rooms
+from tstar_envs.envs.alfworld import engine, expert, generate, rooms
 from tstar_envs.envs.alfworld.commands import situation, transition
 from tstar_envs.envs.alfworld.engine import export_games, main
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
 from tstar_envs.envs.alfworld.game import Goal
-from tstar_envs.envs.alfworld.generate import distribution, houses
-from tstar_envs.envs.alfworld.generate.scenes import SEED, build, fresh_scenes, write
-from tstar_envs.envs.alfworld.practice import held_out_lines, practice_set
+from tstar_envs.envs.alfworld.generate import SEED, build, fresh_scenes, held_out_lines, practice_set, write
 from tstar_envs.envs.alfworld.published import read_problem
 from tstar_envs.envs.alfworld.rooms import (
     TASK_TYPES,
@@ -92,7 +90,7 @@ def test_no_game_occurs_twice_and_lines_are_read_back() -> None:
     for line in lines[::50]:
         assert write_scene(read_scene(line, shipped_houses())) == f"{line}\n"
     for house in shipped_houses().values():
-        assert read_house(write_house(house)) == house == houses.draw_house(house.scene, SEED)
+        assert read_house(write_house(house)) == house == generate.draw_house(house.scene, SEED)
 
 
 def test_the_expert_wins_the_shipped_games_from_a_start_that_is_not_won() -> None:
@@ -140,7 +138,7 @@ def test_scenes_are_rich() -> None:
 def test_wishes_follow_the_distribution() -> None:
     """Total variation between the shares of (object, receptacle) in train and in the table, for each type."""
     drawn = scenes("train")
-    for task, table in distribution.load().items():
+    for task, table in generate.load_counts().items():
         wanted: Counter[tuple[str, str]] = Counter()
         for wish, count in table:
             wanted[wish.object, wish.receptacle] += count
@@ -154,8 +152,8 @@ def test_the_table_is_derived_from_the_public_names() -> None:
     if not folder:
         pytest.skip("$TSTAR_REAL_DATA (a folder with alfworld/real_task_paths.json) is not set")
     paths = json.loads((Path(folder) / "alfworld" / "real_task_paths.json").read_text(encoding="utf-8"))
-    counts = distribution.derive(path for group in paths.values() for path in group)
-    assert distribution.write(counts) == distribution.FILE.read_text(encoding="utf-8")
+    counts = generate.derive(path for group in paths.values() for path in group)
+    assert generate.write_counts(counts) == generate.FILE.read_text(encoding="utf-8")
 
 
 def test_names_of_folders_are_counted() -> None:
@@ -163,8 +161,8 @@ def test_names_of_folders_are_counted() -> None:
         "x/train/pick_and_place_simple-Mug-None-Desk-301/trial_1/game.tw-pddl",
         "pick_heat_then_place_in_recep-EggSliced-None-Fridge-3/t",
     ]
-    extra = distribution.derive([])
-    counts = distribution.derive(
+    extra = generate.derive([])
+    counts = generate.derive(
         [
             *observations,
             "pick_and_place_simple-Mug-None-Desk-10/t",
@@ -172,7 +170,7 @@ def test_names_of_folders_are_counted() -> None:
         ]
     )
     assert sum(map(Counter.total, counts.values())) == sum(map(Counter.total, extra.values())) + 1
-    assert counts[rooms.PICK][distribution.TaskParameters("B", "Mug", "Desk")] == 1
+    assert counts[rooms.PICK][generate.TaskParameters("B", "Mug", "Desk")] == 1
 
 
 def test_practice_is_fresh_and_avoids_held_out_games() -> None:
@@ -180,7 +178,7 @@ def test_practice_is_fresh_and_avoids_held_out_games() -> None:
     tasks = list(practice_set(3).tasks.values())
     assert len(tasks) == 160 and [t.task_type for t in tasks[:6]] == list(TASK_TYPES.values())
     rooms = {scene.house.scene for task in tasks if (scene := scene_of(task)) is not None}
-    assert not rooms & houses.UNSEEN
+    assert not rooms & generate.UNSEEN
     look = ALFWorldEnv.practice(3, variant="look")
     assert {look.reset(options={"task": n})[1]["task_type"] for n in range(5)} == {"look_at_obj_in_light"}
     assert (

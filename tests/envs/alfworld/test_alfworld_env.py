@@ -7,7 +7,7 @@ import pytest
 
 from scripts.alfworld_explorer import mutate
 from tstar_envs import TextEnv, UnknownOption
-from tstar_envs.cli.main import main
+from tstar_envs.cli import main
 from tstar_envs.envs.alfworld import text
 from tstar_envs.envs.alfworld.commands import parse_command, situation, transition
 from tstar_envs.envs.alfworld.env import ALFWorldEnv

@@ -23,7 +23,7 @@ from tstar_envs.envs.alfworld import engine
 from tstar_envs.envs.alfworld.engine import TextWorldGame
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
 from tstar_envs.envs.alfworld.game import TOOLS, Facts, Goal
-from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
+from tstar_envs.envs.alfworld.generate import fresh_scenes
 from tstar_envs.envs.alfworld.published import read_game
 from tstar_envs.envs.alfworld.rooms import CLEAN
 from tstar_envs.errors import BadData, MissingData

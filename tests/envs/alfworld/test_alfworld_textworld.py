@@ -20,7 +20,7 @@ from tstar_envs.envs.alfworld import engine
 from tstar_envs.envs.alfworld.engine import main
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
 from tstar_envs.envs.alfworld.game import Mirrored
-from tstar_envs.envs.alfworld.generate.scenes import fresh_scenes
+from tstar_envs.envs.alfworld.generate import fresh_scenes
 from tstar_envs.envs.alfworld.rooms import CLEAN, COOL, HEAT, LOOK, TASK_TYPES, Scene
 from tstar_envs.envs.alfworld.tasks import Task, load_tasks, task_set
 from tstar_envs.utils import StableRandom

@@ -17,11 +17,12 @@ from tstar_envs.envs.blocksworld.generate import (
     build_all,
     canonical_form,
     fresh_problems,
+    held_out_forms,
+    practice_set,
     quotas,
     write,
 )
 from tstar_envs.envs.blocksworld.language import COLOURS, read_problem, write_goal, write_towers
-from tstar_envs.envs.blocksworld.practice import held_out_forms, practice_set
 from tstar_envs.envs.blocksworld.problem import ON, ONTABLE, TABLE, Task, goal_towers, towers
 from tstar_envs.envs.blocksworld.solver import optimal_plan
 from tstar_envs.envs.blocksworld.tasks import DATA, VARIANTS, load_shipped

@@ -12,7 +12,7 @@ import pytest
 
 from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.envs.search_qa.generate import musique, two_wiki
-from tstar_envs.envs.search_qa.generate.files import questions_bytes
+from tstar_envs.envs.search_qa.generate.files import held_out_names, practice_set, questions_bytes
 from tstar_envs.envs.search_qa.generate.graph import World
 from tstar_envs.envs.search_qa.generate.questions import (
     KEPT_FOR_BAMBOOGLE,
@@ -25,7 +25,6 @@ from tstar_envs.envs.search_qa.generate.questions import (
 )
 from tstar_envs.envs.search_qa.generate.recipe import collect
 from tstar_envs.envs.search_qa.generate.worlds import RICH, MiniWorld
-from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
 from tstar_envs.envs.search_qa.search import EMBEDDED_BACKENDS
 from tstar_envs.envs.search_qa.tasks import RICH_FOLDER, Hop, QASet, Task, load_set
 from tstar_envs.utils import StableRandom

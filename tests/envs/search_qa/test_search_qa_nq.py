@@ -10,10 +10,9 @@ import pytest
 
 from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.envs.search_qa.generate import single_facts
-from tstar_envs.envs.search_qa.generate.files import questions_bytes
+from tstar_envs.envs.search_qa.generate.files import held_out_names, practice_set, questions_bytes
 from tstar_envs.envs.search_qa.generate.questions import Prover, Question, check_disjoint
 from tstar_envs.envs.search_qa.generate.worlds import PLAIN, MiniWorld
-from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
 from tstar_envs.envs.search_qa.search import EMBEDDED_BACKENDS, EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, QASet, load_set
 

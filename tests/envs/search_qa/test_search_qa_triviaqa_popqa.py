@@ -12,7 +12,7 @@ import pytest
 from tstar_envs import UnknownOption
 from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.envs.search_qa.generate import single_facts, triviaqa
-from tstar_envs.envs.search_qa.generate.files import questions_bytes
+from tstar_envs.envs.search_qa.generate.files import held_out_names, practice_set, questions_bytes
 from tstar_envs.envs.search_qa.generate.questions import (
     MOST_FORMS,
     ProofFailed,
@@ -22,7 +22,6 @@ from tstar_envs.envs.search_qa.generate.questions import (
     ill_formed,
 )
 from tstar_envs.envs.search_qa.generate.worlds import RICH, MiniWorld
-from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
 from tstar_envs.envs.search_qa.question_sets import NORMALIZERS, normalize_answer
 from tstar_envs.envs.search_qa.search import EMBEDDED_BACKENDS
 from tstar_envs.envs.search_qa.tasks import RICH_FOLDER, QASet, Task, load_set

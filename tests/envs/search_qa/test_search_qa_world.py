@@ -12,12 +12,12 @@ import pytest
 
 from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.envs.search_qa.generate import files, graph, hotpotqa, questions
+from tstar_envs.envs.search_qa.generate.files import held_out_names, practice_set
 from tstar_envs.envs.search_qa.generate.graph import REAL_NAMES
 from tstar_envs.envs.search_qa.generate.hotpotqa import BRIDGES, KINDS, YES_NO, TwoHopProver
 from tstar_envs.envs.search_qa.generate.questions import ProofFailed, Question
 from tstar_envs.envs.search_qa.generate.templates import split_templates
 from tstar_envs.envs.search_qa.generate.worlds import PLAIN, MiniWorld
-from tstar_envs.envs.search_qa.practice import held_out_names, practice_set
 from tstar_envs.envs.search_qa.question_sets import normalize_answer
 from tstar_envs.envs.search_qa.search import EMBEDDED_BACKENDS, EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import MINI_FOLDER, Hop, QASet, Task, load_set

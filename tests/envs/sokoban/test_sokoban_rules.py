@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tstar_envs import ResetNeeded, UnknownOption, parse_reply
 from tstar_envs.envs.sokoban import parse_level, print_level, solve
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.envs.sokoban.generate import generate_level, room_key
+from tstar_envs.envs.sokoban.generate import generate_level, practice_set, room_key
 from tstar_envs.envs.sokoban.level import (
     DIRECTIONS,
     Room,
@@ -23,7 +23,6 @@ from tstar_envs.envs.sokoban.level import (
     region,
     transition,
 )
-from tstar_envs.envs.sokoban.practice import practice_set
 from tstar_envs.envs.sokoban.tasks import DIFFICULTIES, load_shipped
 
 WALKS = st.lists(st.integers(0, 3), max_size=60)

@@ -14,7 +14,8 @@ import pytest
 
 from scripts import webshop_statistics
 from tstar_envs import BadData, MissingExtra
-from tstar_envs.envs.webshop import original, score, stores
+from tstar_envs.envs.webshop import original, score
+from tstar_envs.envs.webshop import tasks as stores
 from tstar_envs.envs.webshop.env import WebShopEnv
 from tstar_envs.envs.webshop.original import make_tasks, stream_array, stream_object
 from tstar_envs.envs.webshop.shop import Shop

@@ -25,10 +25,10 @@ from tstar_envs.envs.webshop.generate import (
     file_contents,
     make_drafts,
     met,
+    practice_shop,
     prove,
 )
 from tstar_envs.envs.webshop.pages import parse_action
-from tstar_envs.envs.webshop.practice import practice_shop
 from tstar_envs.envs.webshop.tasks import MINI_FOLDER, PRODUCTS, load_shop
 from tstar_envs.envs.webshop.text import OBSERVATIONS
 from tstar_envs.utils import StableRandom

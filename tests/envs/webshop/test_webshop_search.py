@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from webshop_exhaustive import exhaustive
 
-from tstar_envs.envs.webshop import stores
+from tstar_envs.envs.webshop import tasks
 from tstar_envs.envs.webshop.catalogue import Catalogue
 from tstar_envs.envs.webshop.search import analyze, lossy_length, make_batch, merge, stem, tokenize
-from tstar_envs.envs.webshop.stores import Tagger, build_store
-from tstar_envs.envs.webshop.tasks import load_shop
+from tstar_envs.envs.webshop.tasks import Tagger, build_store, load_shop
 
 
 @pytest.mark.parametrize(
@@ -166,8 +165,8 @@ def test_store_equals_memory_and_goes_on_after_an_interruption(
 ) -> None:
     shop = load_shop("mini")
     products = [shop.catalogue.product(number) for number in range(120)]
-    memory = stores.collect(products, lambda p: float(p["pricing"][0]), "t")
-    monkeypatch.setattr(stores, "BATCH", 50)
+    memory = tasks.collect(products, lambda p: float(p["pricing"][0]), "t")
+    monkeypatch.setattr(tasks, "BATCH", 50)
     folder = tmp_path / "store"
     done: list[int] = []
 
@@ -214,7 +213,7 @@ def test_what_belongs_to_a_store_is_in_it_wherever_its_making_was_killed(
             beside=lambda work: (work / "left_out.json").write_text("[]"),
         )
 
-    for owner, name in ((stores, "write_whole"), (Path, "rename")):
+    for owner, name in ((tasks, "write_whole"), (Path, "rename")):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):

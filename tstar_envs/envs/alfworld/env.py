@@ -233,7 +233,7 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
             variant: a task type; "all" or None for all in equal parts.
             **options: of the environment.
         """
-        from tstar_envs.envs.alfworld.practice import practice_set
+        from tstar_envs.envs.alfworld.generate import practice_set
 
         check_option("variant", variant, (*VARIANTS, None))
         types = tuple(TASK_TYPES) if variant in (None, "all") else (str(variant),)

@@ -194,7 +194,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
             variant: ``stack``, ``unstack``, or None for both in equal parts.
             **options: of the environment.
         """
-        from tstar_envs.envs.blocksworld.practice import practice_set
+        from tstar_envs.envs.blocksworld.generate import practice_set
 
         check_option("variant", variant, (*VARIANTS, None))
         return cls(

@@ -1,14 +1,16 @@
-"""Problem generator, and the files of the mini tier."""
+"""Problem generator; the files of the mini tier, and practice."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from tstar_envs.data.generator_command import generator_command
 from tstar_envs.data.shipped import write_shipped
+from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.blocksworld.language import COLOURS, read_problem, write_goal, write_towers
 from tstar_envs.envs.blocksworld.problem import (
     ON,
@@ -18,12 +20,14 @@ from tstar_envs.envs.blocksworld.problem import (
     Goal,
     Problem,
     State,
+    Task,
     state_of,
     towers,
 )
 from tstar_envs.envs.blocksworld.solver import optimal_plan
-from tstar_envs.envs.blocksworld.tasks import VARIANTS, shipped_file, write_task
-from tstar_envs.utils import SPLITS, StableRandom
+from tstar_envs.envs.blocksworld.tasks import VARIANTS, load_shipped, shipped_file, task_set, write_task
+from tstar_envs.errors import UnknownOption
+from tstar_envs.utils import SPLITS, StableRandom, check_option
 
 CanonicalForm = tuple[Any, ...]
 
@@ -228,3 +232,37 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+TASKS = 160
+
+
+@lru_cache(maxsize=1)
+def held_out_forms() -> frozenset[CanonicalForm]:
+    """Canonical forms of the shipped valid and test problems of both variants."""
+    shipped = [task for variant in VARIANTS for task in load_shipped(variant).tasks.values()]
+    return frozenset(canonical_form(task.problem) for task in shipped if task.split != "train")
+
+
+def practice_set(
+    seed: int | str, variants: str | Sequence[str] = VARIANTS, size: int = TASKS
+) -> LoadedTasks[Task]:
+    """Fresh train tasks, the same for the same seed.
+
+    Args:
+        seed: of the tasks.
+        variants: ``stack``, ``unstack``, or several of them, in turn.
+        size: how many.
+
+    Raises:
+        UnknownOption: no variant, or an unknown one.
+    """
+    variants = (variants,) if isinstance(variants, str) else tuple(variants)
+    if not variants:
+        raise UnknownOption(f"no variant to practise; choose of: {', '.join(VARIANTS)}")
+    for variant in variants:
+        check_option("variants", variant, VARIANTS)
+    streams = [fresh_problems(f"practice/{seed}", variant, held_out_forms()) for variant in variants]
+    problems = [next(streams[number % len(streams)]) for number in range(size)]
+    tasks = [Task(f"practice-{seed}-{number:04d}", "train", p) for number, p in enumerate(problems)]
+    return task_set("practice", tasks)

@@ -216,7 +216,7 @@ class SearchQAEnv(TextEnv[Task, State]):
         cls, seed: int | str, *, dataset: str = "hotpotqa", retriever: str = "hashed", **options: Any
     ) -> SearchQAEnv:
         """A small fresh world in the wordings of the train split; no name of the shipped valid and test tasks occurs."""
-        from tstar_envs.envs.search_qa.practice import practice_set
+        from tstar_envs.envs.search_qa.generate.files import practice_set
 
         task_set, corpus = practice_set(seed, dataset=dataset)
         return cls(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from tstar_envs.envs.sokoban.level import Room, State, Task, parse_level, print_level
 
 if TYPE_CHECKING:
-    from tstar_envs.envs.sokoban.practice import generate_level
+    from tstar_envs.envs.sokoban.generate import generate_level
     from tstar_envs.envs.sokoban.solver import solve
 
 __all__ = ["Room", "State", "Task", "generate_level", "parse_level", "print_level", "solve"]
@@ -14,7 +14,7 @@ __all__ = ["Room", "State", "Task", "generate_level", "parse_level", "print_leve
 def __getattr__(name: str) -> Any:
     """Load the solver or the generator when it is first asked for: playing needs neither."""
     if name == "generate_level":
-        from tstar_envs.envs.sokoban.practice import generate_level
+        from tstar_envs.envs.sokoban.generate import generate_level
 
         return generate_level
     if name == "solve":

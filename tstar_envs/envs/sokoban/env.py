@@ -226,7 +226,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
     @classmethod
     def practice(cls, seed: int | str, *, difficulty: str = "easy", **options: Any) -> SokobanEnv:
         """Fresh train levels of a difficulty; their rooms occur in no valid or test level, shipped or fresh."""
-        from tstar_envs.envs.sokoban.practice import practice_set
+        from tstar_envs.envs.sokoban.generate import practice_set
 
         check_option("difficulty", difficulty, tuple(DIFFICULTIES))
         return cls(

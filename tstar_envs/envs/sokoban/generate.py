@@ -1,4 +1,4 @@
-"""Level generator, with proofs of length, and the files of the mini tier."""
+"""Level generator, with proofs of length; the files of the mini tier, and practice."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tstar_envs.data.generator_command import generator_command
 from tstar_envs.data.shipped import write_shipped
+from tstar_envs.data.tasks import LoadedTasks
 from tstar_envs.envs.sokoban.level import (
     LETTERS,
     Room,
@@ -18,10 +19,11 @@ from tstar_envs.envs.sokoban.level import (
     admissible_moves,
     cells,
     level_rows,
+    print_level,
     transition,
 )
 from tstar_envs.envs.sokoban.solver import solution
-from tstar_envs.envs.sokoban.tasks import DIFFICULTIES, Difficulty, write_task
+from tstar_envs.envs.sokoban.tasks import DIFFICULTIES, Difficulty, task_set, write_task
 from tstar_envs.utils import SPLITS, StableRandom, check_option
 
 # Of 6,501 rooms so many go to each split: the sizes of the shipped set.
@@ -310,3 +312,25 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+__all__ = ["TASKS", "generate_level", "practice_set"]
+
+TASKS = 64
+
+
+def practice_set(seed: int | str, difficulty: str, tasks: int = TASKS) -> LoadedTasks[Task]:
+    """Fresh train levels, no two in the same room up to symmetry, and the same for the same seed."""
+    rows: list[tuple[str, str, str, str, str]] = []
+    rooms: set[str] = set()
+    for number in count():
+        if len(rows) == tasks:
+            break
+        level = generate_level(f"practice/{seed}/{number}", difficulty, "train")
+        if (room := room_key(level.room)) in rooms:
+            continue
+        rooms.add(room)
+        task_id = f"sokoban-{difficulty}-practice-{seed}-{len(rows):04d}"
+        text, where = print_level(level.room, level.start), f"practice level {number} of seed {seed!r}"
+        rows.append((task_id, "train", text, level.moves, where))
+    return task_set(f"Sokoban-{difficulty}", "practice", rows)

@@ -181,7 +181,7 @@ class WebShopEnv(TextEnv[Task, State]):
     @classmethod
     def practice(cls, seed: int | str, **options: Any) -> WebShopEnv:
         """A small fresh shop of the families of the train split; no shipped product or goal occurs."""
-        from tstar_envs.envs.webshop.practice import practice_shop
+        from tstar_envs.envs.webshop.generate import practice_shop
 
         return cls(shop=practice_shop(seed), **{"split": "train", **options})
 

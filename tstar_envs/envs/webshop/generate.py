@@ -1,4 +1,4 @@
-"""Shop generator; loaded by practice and by the makers of the mini tier."""
+"""Shop generator: families of products, goals, the files of the mini tier, and practice."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from tstar_envs.data.generator_command import generator_command
 from tstar_envs.data.shipped import write_shipped
-from tstar_envs.envs.webshop import stores
+from tstar_envs.envs.webshop import tasks as stores
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product
 from tstar_envs.envs.webshop.original import draw_bound
 from tstar_envs.envs.webshop.reward import PATH_MARK, has_attribute, option_matches, score, type_score
-from tstar_envs.envs.webshop.shop import Task, task_to_record
-from tstar_envs.envs.webshop.stores import LEXICON
+from tstar_envs.envs.webshop.shop import Shop, Task, make_shop, task_to_record
+from tstar_envs.envs.webshop.tasks import LEXICON
 from tstar_envs.utils import StableRandom
 
 
@@ -544,3 +544,31 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+FAMILIES_OF_A_SHOP, PRACTICE_GOALS, TRIES = 3, 3, 300
+RENAMED = 0.75  # share of families with another name
+
+
+def practice_shop(seed: int | str) -> Shop:
+    """Three families of twenty products and about three goals each, the same for the same seed.
+
+    The goals are proved as those of the mini tier are (``generate.proof``).
+    """
+    rng = StableRandom(f"webshop/practice/{seed}")
+    chosen = rng.shuffled([family for family in FAMILIES if SPLIT_OF[family] == "train"])[:FAMILIES_OF_A_SHOP]
+    chosen = [
+        family._replace(query=invented_kind(rng)) if rng.chance(RENAMED) else family for family in chosen
+    ]
+    by_family = {family: make_drafts(family, rng) for family in chosen}
+    drafts = [draft for own in by_family.values() for draft in own]
+    products, catalogue = [draft.product for draft in drafts], collect(drafts)
+    tasks: list[Task] = []
+    for family, own in by_family.items():
+        for goal in choose_goals(family, own, products, catalogue, rng, PRACTICE_GOALS, TRIES):
+            tasks.append(
+                task_of(
+                    goal, f"webshop-practice-{seed}-{len(tasks):02d}", "train", LEXICON.nouns(goal["name"])
+                )
+            )
+    return make_shop("practice", catalogue, rng.shuffled(tasks), practice_shop, seed)

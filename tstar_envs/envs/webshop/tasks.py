@@ -1,13 +1,27 @@
-"""Shops by the option ``data``: the shipped one, the original's products where they are, or a folder; each is opened once per process."""
+"""Shops by the option ``data``: built once as a store by one process, then mapped by all."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from functools import lru_cache
+import re
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from tstar_envs.data.faults import check_skip_bad
-from tstar_envs.data.files import read_json
+import numpy as np
+
+from tstar_envs.data import locate
+from tstar_envs.data.faults import Faults, LeftOut, check_skip_bad
+from tstar_envs.data.files import read_json, whole_file, write_whole
 from tstar_envs.data.locate import (
     PathLike,
     Published,
@@ -18,9 +32,394 @@ from tstar_envs.data.locate import (
     with_mini_named,
 )
 from tstar_envs.data.shipped import MANIFEST, read_shipped_records
-from tstar_envs.envs.webshop.shop import Shop, make_shop, task_from_record
-from tstar_envs.envs.webshop.stores import LEXICON, Plan, open_plan, store_folder, webshop_home
+from tstar_envs.envs.webshop import search
+from tstar_envs.envs.webshop.catalogue import (
+    Blobs,
+    Catalogue,
+    Product,
+    SortedKeys,
+    asin_key,
+    encode,
+    indexed_text,
+)
+from tstar_envs.envs.webshop.search import Array, Batch, term_of, tokenize
+from tstar_envs.envs.webshop.shop import Shop, Task, make_shop, task_from_record, task_to_record
+from tstar_envs.errors import BadData, TStarError, WriteFailed
 from tstar_envs.utils import SPLITS
+
+_WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
+# Words of product titles that are no nouns: closed classes, frequent adjectives, verbs and adverbs.
+_NOT_NOUNS = frozenset(
+    "a about above after all also an and any are as at be been before below between both but by can could do does down each either "
+    "enough every few for from had has have how if in inside into is it its itself less like many may more most much must near neither "
+    "no nor not of off on once one only onto or other our out outside over own per same several should since so some such than that the "
+    "their them then there these they this those through to too under until up upon us use very via was we were what when where which "
+    "while who will with within without would you your two three four five six seven eight nine ten "
+    "adjustable anti antique automatic basic best better big black blue breathable bright brown casual cheap classic clean clear cold "
+    "comfortable compact complete cool cordless cute dark decorative deep delicious digital double dry dual durable easy elastic electric "
+    "electronic elegant essential extra fast fine fit flat flexible foldable free fresh full fun good gray great green grey happy hard "
+    "healthy heavy high hot ideal indoor large last lasting late left light little long loose low lightweight main medium mini modern "
+    "multi natural neutral new nice non old organic outdoor perfect personal plain plus portable powerful premium pretty pure quick quiet "
+    "rechargeable red removable reusable rich right rigid round rustic safe sexy sheer short silent simple single slim small smart smooth "
+    "soft solid special stackable stainless standard steady strong stylish super sweet tall thick thin tight tiny top traditional true "
+    "ultra unique universal upright vintage warm washable waterproof wet white wide wild wireless yellow young "
+    "folded padded quilted ribbed tufted weighted "
+    "assembled blend bring carry clip fold give hang hold keep made make mount pop pull push put set slip stack "
+    "stand stay take wash wear".split()
+)
+_ADJECTIVE_ENDINGS = ("able", "ible", "ful", "less", "ous", "ive", "ly")
+
+
+class Tagger(NamedTuple):
+    """Finds the nouns of a title, lower-cased, in order, with duplicates."""
+
+    name: str
+    nouns: Callable[[str], list[str]]
+
+
+def lexicon_nouns(title: str) -> list[str]:
+    """Nouns by exclusion: what is no number, no listed word and has no ending of adjectives or adverbs."""
+    words = _WORD.findall(title.lower())
+    return [
+        w
+        for w in words
+        if len(w) > 1 and w not in _NOT_NOUNS and not (len(w) > 5 and w.endswith(_ADJECTIVE_ENDINGS))
+    ]
+
+
+LEXICON = Tagger("lexicon-1", lexicon_nouns)
+MODELS = ("en_core_web_lg", "en_core_web_md", "en_core_web_sm")
+
+
+def best_tagger() -> Tagger:
+    """SpaCy's largest installed English model, else the bundled lexicon.
+
+    The model is loaded when the first title is read: a store whose nouns were found before needs its name only.
+    """
+    if not find_spec("spacy"):
+        return LEXICON
+    from importlib.metadata import PackageNotFoundError, version  # a third of what making a shop loads
+
+    for model in MODELS:
+        try:
+            return Tagger(f"spacy-{model}-{version(model)}", partial(_spacy_nouns, model))
+        except PackageNotFoundError:
+            continue
+    return LEXICON
+
+
+@lru_cache(maxsize=1)
+def spacy_pipeline(model: str) -> Callable[[str], Any]:
+    """An installed model of spaCy, with no more than its tagger needs."""
+    import spacy
+
+    pipeline: Callable[[str], Any] = spacy.load(model, disable=["parser", "ner", "lemmatizer"])
+    return pipeline
+
+
+def _spacy_nouns(model: str, title: str) -> list[str]:
+    return [token.text.lower() for token in spacy_pipeline(model)(title) if token.pos_ in ("NOUN", "PROPN")]
+
+
+def term_numbers(product: Product, numbers: dict[str, int]) -> Iterator[int]:
+    """Numbers of the tokens of a product that are no stop words; new tokens get the next number, stop words one below zero."""
+    for token in tokenize(indexed_text(product)):
+        number = numbers.get(token)
+        if number is None:
+            number = numbers[token] = len(numbers) if term_of(token) else -1 - len(numbers)
+        if number >= 0:
+            yield number
+
+
+def vocabulary_of(numbers: dict[str, int]) -> tuple[SortedKeys, Array]:
+    """Terms in order, and for each token number its term: tokens are numbered while reading, several share a term."""
+    terms = sorted({term.encode("utf-8", "surrogatepass") for term in map(term_of, numbers) if term})
+    place = {term: number for number, term in enumerate(terms)}
+    lookup = np.zeros(len(numbers) + 1, np.uint32)
+    for token, number in numbers.items():
+        if number >= 0:
+            lookup[number] = place[term_of(token).encode("utf-8", "surrogatepass")]
+    return SortedKeys(Blobs.collect(terms), np.arange(len(terms), dtype=np.int64)), lookup
+
+
+def renumber(batch: Batch, lookup: Array) -> Batch:
+    """A batch over terms from one over tokens: tokens of one term add up within a document."""
+    keys = lookup[batch.terms].astype(np.uint64) << np.uint64(32) | batch.documents.astype(np.uint64)
+    unique, where = np.unique(keys, return_inverse=True)
+    counts = np.bincount(where, weights=batch.counts, minlength=len(unique)).astype(np.uint32)
+    return Batch(
+        (unique >> np.uint64(32)).astype(np.uint32),
+        (unique & np.uint64(0xFFFFFFFF)).astype(np.uint32),
+        counts,
+        batch.lengths,
+    )
+
+
+BATCH = 20_000  # documents: what an interrupted build loses at most, and what it holds in memory at a time
+META = "meta.json"
+
+
+def collect(
+    products: Iterable[Product], price: Callable[[Product], float], tagger: str, by_asin: bool = False
+) -> Catalogue:
+    """Keep products, whose nouns ``tagger`` found, in memory."""
+    kept = list(products)
+    numbers: dict[str, int] = {}
+    batch = search.make_batch((term_numbers(product, numbers) for product in kept), 0)
+    terms, lookup = vocabulary_of(numbers)
+    return Catalogue(
+        Blobs.collect(map(encode, kept)),
+        SortedKeys.collect({asin_key(product["asin"]): number for number, product in enumerate(kept)}),
+        np.array([price(product) for product in kept], np.float64),
+        terms,
+        search.merge([renumber(batch, lookup)], len(terms.keys)),
+        tagger,
+        by_asin=by_asin,
+    )
+
+
+def build_store(
+    folder: Path,
+    products: Iterable[Product],
+    price: Callable[[Product], float],
+    tagger: Tagger,
+    report: Callable[[int], None] = lambda _: None,
+    beside: Callable[[Path], None] = lambda _: None,
+) -> None:
+    """Write a store that ``Catalogue.open`` maps. An interrupted build goes on after its last whole batch.
+
+    Args:
+        folder: where to; work in progress lies in ``<folder>.partial`` until all is there.
+        products: in order; the same on every call for one folder.
+        price: draws the price of a product.
+        tagger: finds the nouns of the products that come without.
+        report: called with the number of products done, after each batch.
+        beside: called with the folder in progress once all products were read; what it writes there is there with the store or not at all.
+    """
+    partial = folder.with_name(folder.name + ".partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    if not (partial / META).is_file():
+        iterator = iter(products)
+        numbers: dict[str, int] = {}
+        asins: dict[bytes, int] = {}
+        stems: list[Path] = []
+        while chunk := list(islice(iterator, BATCH)):
+            stems.append(partial / f"batch{len(stems):05d}")
+            if not (done := stems[-1].with_suffix(".done")).is_file():
+                _build_batch(stems[-1], chunk, len(asins), price, tagger, numbers)
+            finished = json.loads(done.read_text(encoding="utf-8"))
+            numbers.update(finished["tokens"])  # tokens keep the numbers of the first run
+            for asin in finished["asins"]:
+                asins[asin_key(asin)] = len(asins)
+            report(len(asins))
+        _join(partial, stems, numbers, asins)
+        beside(partial)
+        write_whole(partial / META, json.dumps({"products": len(asins), "tagger": tagger.name}))
+    for path in partial.glob("batch*"):
+        path.unlink()
+    partial.rename(folder)
+
+
+def _build_batch(
+    stem: Path,
+    chunk: list[Product],
+    first: int,
+    price: Callable[[Product], float],
+    tagger: Tagger,
+    numbers: dict[str, int],
+) -> None:
+    known = len(numbers)
+    for product in chunk:
+        add_nouns(product, tagger)
+    search.make_batch((term_numbers(product, numbers) for product in chunk), first).save(
+        stem.with_suffix(".npz")
+    )
+    Blobs.collect(map(encode, chunk)).save(stem.parent, stem.name)
+    np.save(stem.with_suffix(".prices.npy"), np.array([price(product) for product in chunk], np.float64))
+    new = dict(islice(numbers.items(), known, None))
+    write_whole(
+        stem.with_suffix(".done"),
+        json.dumps({"tokens": new, "asins": [product["asin"] for product in chunk]}),
+    )
+
+
+def add_nouns(product: Product, tagger: Tagger) -> None:
+    """Note the nouns of a product's title, if that was not done before."""
+    if "nouns" not in product:
+        product["nouns"] = tagger.nouns(product["name"])
+
+
+def _join(partial: Path, stems: list[Path], numbers: dict[str, int], asins: dict[bytes, int]) -> None:
+    """Put the batches of a build together."""
+    SortedKeys.collect(asins).save(partial, "asins")
+    terms, lookup = vocabulary_of(numbers)
+    terms.save(partial, "terms")
+    for stem in stems:
+        renumber(Batch.load(stem.with_suffix(".npz")), lookup).save(stem.with_suffix(".terms.npz"))
+    search.merge([stem.with_suffix(".terms.npz") for stem in stems], len(terms.keys), partial)
+    np.save(
+        partial / "prices.npy",
+        np.concatenate([np.zeros(0), *(np.load(stem.with_suffix(".prices.npy")) for stem in stems)]),
+    )
+    starts = [np.zeros(1, np.int64)]
+    with open(partial / "products.bin", "wb") as handle:
+        for stem in stems:
+            with open(stem.with_suffix(".bin"), "rb") as source:
+                starts.append(np.load(stem.with_suffix(".starts.npy"))[1:] + starts[-1][-1])
+                shutil.copyfileobj(source, handle)
+    np.save(partial / "products.starts.npy", np.concatenate(starts))
+
+
+FORMAT = 3  # to be raised with every change of the files or of what they hold, the analysis of texts included
+
+
+def webshop_home() -> Path:
+    """``$TSTAR_DATA/webshop``."""
+    return locate.data_home() / "webshop"
+
+
+class Plan(NamedTuple):
+    """What a store is made from.
+
+    Attributes:
+        store: its folder.
+        products: reads the products, the same on every call.
+        price: draws the price of one.
+        tagger: finds the nouns of those that come without.
+        tasks: makes the tasks, when the catalogue is there.
+        large: whether building takes minutes and must not be done in memory.
+        by_asin: see ``Catalogue``.
+        faults: collect what of products and goals cannot be used, where they come from outside.
+    """
+
+    store: Path
+    products: Callable[[], Iterable[Product]]
+    price: Callable[[Product], float]
+    tagger: Tagger
+    tasks: Callable[[Catalogue], list[Task]]
+    large: bool = False
+    by_asin: bool = False
+    faults: tuple[Faults, Faults] = (Faults(), Faults())
+
+
+def store_folder(origin: str, sources: Sequence[Path], *variant: Any) -> Path:
+    """Where the store of some source files lies.
+
+    Args:
+        origin: what names the set, whatever is in it at the moment.
+        sources: its files; another size or time of change means another store.
+        variant: what else the store depends on.
+    """
+    now = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
+    return webshop_home() / "stores" / "-".join(map(_digest, ((FORMAT, origin), now, variant)))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(repr(value).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+TASKS = "tasks.jsonl"
+LEFT_OUT = ("left_out_products.json", "left_out_goals.json")
+
+
+def open_plan(plan: Plan) -> tuple[Catalogue, list[Task], LeftOut]:
+    """Map the store of a plan, after building it if need be; what its sources held that cannot be used comes last.
+
+    Raises:
+        BadData: the store's files are damaged.
+        WriteFailed: a large store cannot be written. A small one is then built in memory, with a warning.
+    """
+    if not (plan.store / TASKS).is_file():
+        try:
+            _build(plan)
+        except TStarError:  # the sources are to blame; some of these are OSErrors too
+            raise
+        except OSError as error:
+            problem = f"WebShop's catalogue cannot be kept in {plan.store.parent} ({error})"
+            if plan.large:
+                raise WriteFailed(
+                    f"{problem}. Make room and try again (it goes on), or set TSTAR_DATA to another folder"
+                ) from error
+            warnings.warn(
+                f"{problem}: every process holds its own copy. Set TSTAR_DATA to a folder that can be written",
+                stacklevel=2,
+            )
+            return _in_memory(plan)
+    try:
+        with open(plan.store / TASKS, encoding="utf-8") as lines:
+            tasks = [task_from_record(json.loads(line)) for line in lines]
+        left_out = [
+            LeftOut.from_record(json.loads((plan.store / name).read_text(encoding="utf-8")))
+            for name in LEFT_OUT
+        ]
+        return Catalogue.open(plan.store, plan.by_asin), tasks, left_out[0].plus(left_out[1])
+    except (OSError, EOFError, ValueError, KeyError) as error:
+        raise BadData(
+            f"WebShop's store {plan.store} is damaged ({error!r}); delete this folder, then it is built anew"
+        ) from error
+
+
+def _in_memory(plan: Plan) -> tuple[Catalogue, list[Task], LeftOut]:
+    products = list(plan.products())
+    for product in products:
+        add_nouns(product, plan.tagger)
+    catalogue = collect(products, plan.price, plan.tagger.name, plan.by_asin)
+    tasks = plan.tasks(catalogue)
+    return catalogue, tasks, plan.faults[0].so_far().plus(plan.faults[1].so_far())
+
+
+def _build(plan: Plan) -> None:
+    origin, now, _ = plan.store.name.split("-")
+    plan.store.parent.mkdir(parents=True, exist_ok=True)
+    with _only_one(plan.store.with_name(f"{origin}.lock")):
+        if not plan.store.is_dir():
+            with _shown(plan) as report:
+                beside = partial(_write_left_out, plan, 0)
+                build_store(plan.store, plan.products(), plan.price, plan.tagger, report, beside)
+        if not (plan.store / TASKS).is_file():
+            tasks = plan.tasks(Catalogue.open(plan.store, plan.by_asin))
+            _write_left_out(plan, 1, plan.store)
+            with whole_file(plan.store / TASKS) as handle:
+                handle.writelines(f"{json.dumps(task_to_record(task))}\n".encode() for task in tasks)
+        for other in plan.store.parent.glob(f"{origin}-*"):
+            if not other.name.startswith(f"{origin}-{now}-"):
+                # A process may have it open where that forbids removing it.
+                shutil.rmtree(other, ignore_errors=True)
+
+
+def _write_left_out(plan: Plan, number: int, folder: Path) -> None:
+    write_whole(folder / LEFT_OUT[number], json.dumps(plan.faults[number].so_far().to_record()))
+
+
+@contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    """One process at a time; the others wait. The lock ends with its process, however that ends."""
+    with open(path, "ab") as handle:
+        if sys.platform != "win32":
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _shown(plan: Plan) -> Iterator[Callable[[int], None]]:
+    """Progress on the terminal where it takes long."""
+    if not plan.large:
+        yield lambda done: None
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed} products"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns) as progress:
+        shown = progress.add_task("WebShop: indexing (once; goes on if interrupted)", total=None)
+        yield lambda done: progress.update(shown, completed=done)
+
 
 MINI_FOLDER = Path(__file__).parent / "data"
 PRODUCTS, GOALS = MINI_FOLDER / "products.jsonl.gz", MINI_FOLDER / "goals.jsonl.gz"

@@ -1,1 +1,16 @@
-"""Makes the mini tier and practice worlds. Nothing that plays loads this package; ``practice`` does, when it is called."""
+"""Question generators, one module a set; loaded by practice and by the makers of the mini tier."""
+
+from tstar_envs.envs.search_qa.generate import hotpotqa, musique, single_facts, triviaqa, two_wiki
+
+GENERATORS = {
+    generator.question_set.name: generator
+    for generator in (
+        hotpotqa.GENERATOR,
+        single_facts.NQ_GENERATOR,
+        two_wiki.GENERATOR,
+        musique.MUSIQUE_GENERATOR,
+        triviaqa.GENERATOR,
+        single_facts.POPQA_GENERATOR,
+        musique.BAMBOOGLE_GENERATOR,
+    )
+}
