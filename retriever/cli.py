@@ -14,7 +14,6 @@ import tyro
 from rich.console import Console
 
 from retriever.build import Plan, build_index
-from retriever.command_line import check_range, say
 from retriever.corpus import normalise, read_corpus
 from retriever.encoders import Pooling, TransformerSettings, settings_for
 from retriever.errors import BadIndex, BadSetting, MissingCorpus, RetrieverError, import_optional
@@ -22,6 +21,23 @@ from retriever.index import MAX_TOPK, DenseIndex, HashedIndex, RemoteShard, Sear
 from retriever.resume import progress
 from retriever.storage import Manifest, load_index, read_manifest
 from retriever.vectors import Kind
+
+
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    """Refuse a value of an option that is out of its range.
+
+    Raises:
+        BadSetting: it is.
+    """
+    if not low <= value <= high:
+        raise BadSetting(f"--{name} {value} is out of range; choose from {low} to {high}.")
+
+
+def say(console: Console, message: str) -> None:
+    """Print a line: paths and messages as they are."""
+    # Paths and messages as they are: no markup, no colours, no line breaks at the terminal's width.
+    console.print(message, markup=False, highlight=False, soft_wrap=True)
+
 
 _BACKLOG = 256  # connections that wait to be accepted
 _MINI_CORPUS = Path("envs", "search_qa", "data", "corpus.jsonl.gz")

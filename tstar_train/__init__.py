@@ -1,3 +1,18 @@
 """A trainer that turns the suite's vectorized episodes into T-STAR updates: ``python -m tstar_train --env hotpotqa``."""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tstar_train.run import train
+
 __version__ = "0.1.0"
+__all__ = ["train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what needs torch when it is first asked for: that takes seconds."""
+    if name == "train":
+        from tstar_train.run import train
+
+        return train
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

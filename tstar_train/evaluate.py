@@ -20,7 +20,7 @@ from tstar_train.config import Config
 from tstar_train.distributed import dealt, together
 from tstar_train.engines.check import hand_over
 from tstar_train.loop import Trainer
-from tstar_train.report.page import FEW_TASKS
+from tstar_train.report import FEW_TASKS
 from tstar_train.rollout.collect import EnvSpec, collect, sampling_of, stop_if_most_failed
 from tstar_train.rollout.player import overlong
 from tstar_train.types import failed

@@ -15,9 +15,8 @@ from test_chat_agents import _call, play
 from tstar_envs import find_entry, parse_reply
 from tstar_envs.agents.answers import Unreadable, error_in, parse_body, read_answer, written_calls
 from tstar_envs.agents.base import ENDPOINT, UNPARSED, EndpointError
-from tstar_envs.agents.endpoint import Endpoint
+from tstar_envs.agents.endpoint import Dialect, Endpoint, Refusal
 from tstar_envs.agents.llm import Conversation, calls_in
-from tstar_envs.agents.refusals import Dialect, Refusal
 from tstar_envs.cli.console import make_env
 from tstar_envs.redaction import encodable, encodable_parts, printable
 from tstar_envs.tools import inert, reply_to_call

@@ -11,8 +11,7 @@ from test_endpoint import play as play_many
 
 from tstar_envs import UnknownOption
 from tstar_envs.agents.base import ENDPOINT, MODEL
-from tstar_envs.agents.endpoint import Endpoint
-from tstar_envs.agents.refusals import Dialect, Refusal
+from tstar_envs.agents.endpoint import Dialect, Endpoint, Refusal
 
 pytest.importorskip("openai")
 MOVE = "Thought: I go.\nAction: Up"

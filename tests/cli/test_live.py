@@ -4,8 +4,8 @@ import pytest
 
 from tstar_envs import Episode
 from tstar_envs.agents.base import Call
-from tstar_envs.cli import figures as module
-from tstar_envs.cli.figures import Live
+from tstar_envs.cli import console as module
+from tstar_envs.cli.console import Live
 from tstar_envs.evaluation.cost import Price
 
 

@@ -15,8 +15,16 @@ from tstar_envs.agents import Agent, ModelOptions, load_agent, more_agents, opti
 from tstar_envs.agents.base import bind_agent
 from tstar_envs.agents.endpoint import Endpoint
 from tstar_envs.agents.llm import ChatAgent, ChatOptions
-from tstar_envs.cli.console import make_env, parse_options, say
-from tstar_envs.cli.figures import Live, Row, estimate_table, figures_table, suite_table
+from tstar_envs.cli.console import (
+    Live,
+    Row,
+    estimate_table,
+    figures_table,
+    make_env,
+    parse_options,
+    say,
+    suite_table,
+)
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import TStarError, UnknownOption, UnknownTask
 from tstar_envs.evalset import panel

@@ -11,21 +11,31 @@ from tstar_envs import UnknownOption
 if TYPE_CHECKING:
     from tstar_train.algorithms.base import Algorithm
 
-# Name on the command line -> where it is, and which options it sets where neither the user nor anything later does: they rank above
-# a preset's. Imported when asked for: the formulas of this package are used where no rollout is known.
-ALGORITHMS: dict[str, tuple[str, dict[str, Any]]] = {
-    "grpo": ("grpo:GRPO", {}),
-    "dapo": (
-        "dapo:DAPO",
-        {"optim.clip_low": 0.2, "optim.clip_high": 0.28, "optim.aggregation": "token-mean"},
-    ),
-    "dapo-paper": (
-        "dapo:DAPOPaper",
-        {"optim.clip_low": 0.2, "optim.clip_high": 0.2, "optim.aggregation": "token-mean"},
-    ),
-    "gigpo": ("gigpo:GiGPO", {}),
-    "ppo": ("ppo:PPO", {"tstar": False}),
+# Name on the command line -> options that it sets where the user does not: they rank above a preset's.
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "grpo": {},
+    "dapo": {"optim.clip_low": 0.2, "optim.clip_high": 0.28, "optim.aggregation": "token-mean"},
+    "dapo-paper": {"optim.clip_low": 0.2, "optim.clip_high": 0.2, "optim.aggregation": "token-mean"},
+    "gigpo": {},
+    "ppo": {"tstar": False},
 }
+
+
+def _built_in(name: str) -> type[Algorithm]:
+    """Class of a built-in algorithm, imported when asked for: help and mistyped options need none."""
+    from tstar_train.algorithms.dapo import DAPO, DAPOPaper
+    from tstar_train.algorithms.gigpo import GiGPO
+    from tstar_train.algorithms.grpo import GRPO
+    from tstar_train.algorithms.ppo import PPO
+
+    classes: dict[str, type[Algorithm]] = {
+        "grpo": GRPO,
+        "dapo": DAPO,
+        "dapo-paper": DAPOPaper,
+        "gigpo": GiGPO,
+        "ppo": PPO,
+    }
+    return classes[name]
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
@@ -36,8 +46,9 @@ def algorithm_class(name: str) -> type[Algorithm]:
     """
     from tstar_train.algorithms.base import Algorithm
 
-    own = name not in ALGORITHMS
-    module, colon, cls = (name if own else f"tstar_train.algorithms.{ALGORITHMS[name][0]}").partition(":")
+    if name in ALGORITHMS:
+        return _built_in(name)
+    module, colon, cls = name.partition(":")
     if not colon:
         valid = ", ".join(ALGORITHMS)
         raise UnknownOption(
@@ -60,4 +71,4 @@ def options_set_by(name: str) -> Mapping[str, Any]:
     Raises:
         UnknownOption: no such algorithm.
     """
-    return ALGORITHMS[name][1] if name in ALGORITHMS else algorithm_class(name).sets
+    return ALGORITHMS[name] if name in ALGORITHMS else algorithm_class(name).sets

@@ -1,5 +1,19 @@
 """WebShop: find, configure and buy the product an instruction asks for, scored exactly like the original."""
 
+from typing import TYPE_CHECKING, Any
+
 from tstar_envs.envs.webshop.reward import Reward, score
 
-__all__ = ["Reward", "score"]
+if TYPE_CHECKING:
+    from tstar_envs.envs.webshop.generate import practice_shop
+
+__all__ = ["Reward", "practice_shop", "score"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the generator when it is first asked for: playing needs none."""
+    if name == "practice_shop":
+        from tstar_envs.envs.webshop.generate import practice_shop
+
+        return practice_shop
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
