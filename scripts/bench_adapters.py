@@ -25,7 +25,7 @@ from openenv.core import GenericEnvClient
 from spread import spread
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tstar_envs import evalset, find_entry
+from tstar_envs import find_entry, task_set
 from tstar_envs.evaluation.runner import Seat, Setting, play_all
 
 
@@ -91,7 +91,7 @@ def main(options: Options) -> None:
 
 
 def _scripts(name: str, number: int) -> list[Script]:
-    found = evalset(name)
+    found = task_set(name)
     env = found.make()
     scripts = {}
     for task in found.ids[:number]:
@@ -107,7 +107,7 @@ def _scripts(name: str, number: int) -> list[Script]:
 
 
 def _in_process(name: str, scripts: Sequence[Script]) -> float:
-    seat = Seat(evalset(name, limit=1).make(), Scripted(scripts))
+    seat = Seat(task_set(name, limit=1).make(), Scripted(scripts))
     began = time.perf_counter()
     played = list(
         play_all([seat], Setting(find_entry(name), "scripted"), [(s.task, n) for n, s in enumerate(scripts)])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tstar_envs import Episode, Step, evalset, find_entry
+from tstar_envs import Episode, Step, find_entry, panel
 from tstar_envs.record import append_episode
 
 HOSTILE = (
@@ -80,4 +80,4 @@ def tasks(count: int, solved: int, **fields: Any) -> list[Episode]:
 
 def panel_name(env: str) -> str:
     """As a record holds it."""
-    return f"v1 {evalset('v1')[env].hash}"
+    return f"v1 {panel('v1')[env].hash}"

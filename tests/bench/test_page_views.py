@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from page_files import LONG, episode, panel_name, step, tasks, write
 
-from tstar_envs import BadData, MissingData, MissingExtra, UnknownOption, evalset
+from tstar_envs import BadData, MissingData, MissingExtra, UnknownOption, panel
 from tstar_envs.evaluation.cost import Price, PriceTable
 from tstar_envs.evaluation.report import loading, write_report
 from tstar_envs.evaluation.report.boards import Board, agent_names, make_boards, notices
@@ -82,7 +82,7 @@ def test_other_options_and_errors_are_named(tmp_path: Path) -> None:
 
 
 def test_what_panel_it_is(tmp_path: Path) -> None:
-    ids = evalset("v1")[EASY].tasks
+    ids = panel("v1")[EASY].tasks
     whole = write(tmp_path / "a.jsonl", [episode(task, True, panel=panel_name(EASY)) for task in ids])
     part = write(
         tmp_path / "b.jsonl", [episode(task, True, agent="b", panel=panel_name(EASY)) for task in ids[:7]]
@@ -90,7 +90,7 @@ def test_what_panel_it_is(tmp_path: Path) -> None:
     strange = write(tmp_path / "c.jsonl", [episode(task, agent="c", panel="v1 0123") for task in ids])
     unknown = write(tmp_path / "d.jsonl", [episode(task, agent="d", panel="v99 ff") for task in ids])
     boards = {players(board)[0]: board for board in boards_of(whole, part, strange, unknown)}
-    assert boards["a"].of == f"all 200 tasks of panel v1 ({evalset('v1')[EASY].hash})" and boards["a"].whole
+    assert boards["a"].of == f"all 200 tasks of panel v1 ({panel('v1')[EASY].hash})" and boards["a"].whole
     assert boards["b"].of.startswith("7 of 200 tasks of panel v1") and not boards["b"].whole
     assert boards["c"].of == "panel v1 (0123), which is not the v1 that this version of tstar has"
     assert boards["d"].of == "panel v99 (ff), which this version of tstar does not have"

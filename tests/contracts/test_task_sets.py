@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tstar_envs import PanelMismatch, UnknownOption, UnknownTask, evalset, find_entry
+from tstar_envs import PanelMismatch, UnknownOption, UnknownTask, find_entry, panel, task_set
 from tstar_envs.evalset import hash_of
 
 ENVS = ("tstar/Sokoban-easy", "tstar/Blocksworld-stack", "tstar/HotpotQA", "tstar/WebShop", "tstar/ALFWorld")
@@ -14,16 +14,16 @@ ENVS = ("tstar/Sokoban-easy", "tstar/Blocksworld-stack", "tstar/HotpotQA", "tsta
 
 @pytest.mark.parametrize("env", ENVS)
 def test_a_panels_tasks_have_its_hash_and_a_part_of_them_another(env):
-    part = evalset("v1")[env]
-    whole = evalset(env, panel="v1")
+    part = panel("v1")[env]
+    whole = task_set(env, panel="v1")
     assert (whole.ids, whole.hash, whole.split, whole.panel) == (part.tasks, part.hash, "test", "v1")
-    few = evalset(find_entry(env).name, panel="v1", limit=3)
+    few = task_set(find_entry(env).name, panel="v1", limit=3)
     assert few.ids == part.tasks[:3] and few.env == env and few.hash != whole.hash
 
 
 @pytest.mark.parametrize("env", ENVS)
 def test_the_hash_is_over_what_the_tasks_hold_and_not_over_how_they_are_shown(env):
-    tasks = evalset(env, limit=5)
+    tasks = task_set(env, limit=5)
     made = tasks.make()
     digests = {task: made.task_digest(task) for task in tasks.ids}
     assert tasks.hash == hash_of(tasks.env, "test", tasks.rules_version, made.world_digest(), digests)
@@ -44,8 +44,8 @@ def test_the_hash_is_over_what_the_tasks_hold_and_not_over_how_they_are_shown(en
 
 def test_options_reach_the_environment_and_are_no_part_of_the_hash():
     plain, other = (
-        evalset("sokoban-easy", limit=2),
-        evalset("sokoban-easy", limit=2, observation="grid_coords"),
+        task_set("sokoban-easy", limit=2),
+        task_set("sokoban-easy", limit=2, observation="grid_coords"),
     )
     assert plain.hash == other.hash
     texts = {tasks.make().reset(options={"task": tasks.ids[0]})[0] for tasks in (plain, other)}
@@ -54,22 +54,22 @@ def test_options_reach_the_environment_and_are_no_part_of_the_hash():
 
 def test_what_there_is_not_is_refused_in_a_sentence():
     with pytest.raises(UnknownOption, match="limit"):
-        evalset("sokoban-easy", limit=0)
+        task_set("sokoban-easy", limit=0)
     with pytest.raises(UnknownOption, match="v1"):
-        evalset("sokoban-easy", panel="v9")
+        task_set("sokoban-easy", panel="v9")
     with pytest.raises(UnknownOption, match="train"):
-        evalset("sokoban-easy", split="practice")
+        task_set("sokoban-easy", split="practice")
     with pytest.raises(UnknownOption, match="has 3 here"):
-        evalset("sokoban-easy", limit=3).id_at(3)
+        task_set("sokoban-easy", limit=3).id_at(3)
     with pytest.raises(UnknownOption, match="no task -1"):
-        evalset("sokoban-easy", limit=3).id_at(-1)
+        task_set("sokoban-easy", limit=3).id_at(-1)
     with pytest.raises(UnknownTask):
-        evalset("sokoban-easy", limit=3).make().reset(options={"task": "nowhere"})
+        task_set("sokoban-easy", limit=3).make().reset(options={"task": "nowhere"})
 
 
 def test_another_panel_than_the_data_is_refused(monkeypatch):
-    other = dataclasses.replace(evalset("v1")["sokoban-easy"], rules_version="0")
-    changed = dataclasses.replace(evalset("v1"), entries={**evalset("v1").entries, other.env: other})
-    monkeypatch.setattr(sys.modules[evalset.__module__], "panel_of", {"v1": changed}.__getitem__)
+    other = dataclasses.replace(panel("v1")["sokoban-easy"], rules_version="0")
+    changed = dataclasses.replace(panel("v1"), entries={**panel("v1").entries, other.env: other})
+    monkeypatch.setattr(sys.modules[task_set.__module__], "panel_of", {"v1": changed}.__getitem__)
     with pytest.raises(PanelMismatch, match="rules"):
-        evalset("sokoban-easy", panel="v1")
+        task_set("sokoban-easy", panel="v1")

@@ -3,7 +3,7 @@
 import json
 import os
 import random
-import select
+import selectors
 import subprocess
 import sys
 import threading
@@ -114,7 +114,11 @@ def serving(*arguments: str | Path, cwd: Path = ROOT) -> Iterator[str]:
     ) as process:
         try:
             assert process.stdout is not None
-            assert select.select([process.stdout], [], [], START_SECONDS)[0], "the server said nothing"
+            with (
+                selectors.DefaultSelector() as waiting
+            ):  # select() takes no descriptor above 1023, which a long session may reach
+                waiting.register(process.stdout, selectors.EVENT_READ)
+                assert waiting.select(START_SECONDS), "the server said nothing"
             line = process.stdout.readline()
             assert line.startswith("listening on "), line + process.stdout.read()
             url = line.split()[2].rstrip(",")

@@ -16,7 +16,7 @@ from inspect_ai import eval as inspect_eval
 from inspect_ai.log import read_eval_log
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
 
-from tstar_envs import UnknownOption, evalset
+from tstar_envs import UnknownOption, panel
 from tstar_envs.adapters.inspect_ai import play
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -65,8 +65,8 @@ def test_scripted_replies_earn_what_they_earn_in_eval(env, tmp_path):
 
 def test_the_whole_panel_carries_its_hash():
     task = play("tstar/WebShop", panel="v1")
-    assert task.metadata["tasks_hash"] == evalset("v1")["webshop"].hash and task.metadata["panel"] == "v1"
-    assert [sample.id for sample in task.dataset] == list(evalset("v1")["webshop"].tasks)
+    assert task.metadata["tasks_hash"] == panel("v1")["webshop"].hash and task.metadata["panel"] == "v1"
+    assert [sample.id for sample in task.dataset] == list(panel("v1")["webshop"].tasks)
 
 
 @pytest.mark.parametrize("env", ["tstar/Sokoban-easy", "tstar/HotpotQA", "tstar/Blocksworld-stack"])

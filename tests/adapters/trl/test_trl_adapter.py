@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from adapters.scripted import ENVS, Script, call_of, scripts, tasks
 
-from tstar_envs import InfrastructureError, UnknownOption, UnknownTask, evalset
+from tstar_envs import InfrastructureError, UnknownOption, UnknownTask, panel
 from tstar_envs.adapters.trl import Rollout, environment_factory, task_dataset, task_rows
 from tstar_envs.evalset import task_set
 from tstar_envs.tools import TOOLS_NOTE, BadCall
@@ -205,7 +205,7 @@ def test_an_option_may_change_the_tools() -> None:
 def test_the_data_set_names_each_task_and_carries_the_hash() -> None:
     pytest.importorskip("datasets")
     rows = task_dataset("tstar/Sokoban-easy", panel="v1")
-    part = evalset("v1")["tstar/Sokoban-easy"]
+    part = panel("v1")["tstar/Sokoban-easy"]
     assert rows["task"][:] == list(part.tasks)
     assert set(rows["tasks_hash"]) == {part.hash}
     assert json.loads(rows.info.description) == {

@@ -14,7 +14,7 @@ pytest.importorskip("verifiers.v1")
 from adapters.scripted import ENVS, scripted_answer, scripts
 from chat_server import Raw, serving, streamed
 
-from tstar_envs import UnknownOption, evalset
+from tstar_envs import UnknownOption, panel, task_set
 from tstar_envs.adapters.verifiers import TStarConfig, TStarTaskset
 
 BIN = Path(sys.executable).parent
@@ -103,7 +103,7 @@ def test_scripted_replies_earn_what_they_earn_in_eval(env, whole, tmp_path, prog
     assert earned == {s.task: pytest.approx(s.reward) for s in wanted}
     metrics = {task: trace["metrics"] for task, trace in played.items()}
     assert metrics == {s.task: {"success": float(s.success), "steps": float(len(s.replies))} for s in wanted}
-    assert {episode["task"]["data"]["tasks_hash"] for episode in episodes} == {evalset("v1")[env].hash}
+    assert {episode["task"]["data"]["tasks_hash"] for episode in episodes} == {panel("v1")[env].hash}
     assert not any("tools" in body for body in served.requests)  # the model only talks
 
 
@@ -132,14 +132,14 @@ def test_an_endpoint_that_fails_is_an_error_and_no_reward(tmp_path, program):
 
 def test_the_taskset_is_the_panel_or_a_split():
     whole = list(TStarTaskset(TStarConfig(env="tstar/WebShop", panel="v1")))
-    assert [task.data.id for task in whole] == list(evalset("v1")["webshop"].tasks)
-    assert {task.data.tasks_hash for task in whole} == {evalset("v1")["webshop"].hash}
+    assert [task.data.id for task in whole] == list(panel("v1")["webshop"].tasks)
+    assert {task.data.tasks_hash for task in whole} == {panel("v1")["webshop"].hash}
     valid = list(
         TStarTaskset(
             TStarConfig(env="tstar/Sokoban-easy", split="valid", options={"observation": "grid_coords"})
         )
     )
-    assert {task.data.tasks_hash for task in valid} == {evalset("sokoban-easy", split="valid").hash}
+    assert {task.data.tasks_hash for task in valid} == {task_set("sokoban-easy", split="valid").hash}
     assert "\nPlayer: (" in valid[0].data.prompt, "the observation has coordinates"
     with pytest.raises(UnknownOption, match="valid"):
         list(TStarTaskset(TStarConfig(env="tstar/Nothing")))
