@@ -27,7 +27,8 @@ import numpy as np
 from spread import spread
 
 from tstar_envs.envs.webshop.env import WebShopEnv
-from tstar_envs.envs.webshop.tasks import load_shop, webshop_home
+from tstar_envs.envs.webshop.shop import webshop_home
+from tstar_envs.envs.webshop.tasks import load_shop
 
 # Per second, of the original on 1,000 products (measured with Java search, random clicks, 2 cores).
 ORIGINAL_STEPS = 20.4

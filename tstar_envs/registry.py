@@ -14,6 +14,7 @@ from typing import Any, Union, get_args, get_origin
 
 import gymnasium as gym
 
+from tstar_envs import core
 from tstar_envs.core import TextEnv
 from tstar_envs.envs.search_qa.question_sets import QUESTION_SETS, question_set
 from tstar_envs.errors import EnvironmentFailed, TStarError, UnknownOption
@@ -277,6 +278,9 @@ def _entry_of_module(module: str, wanted: str) -> EnvEntry:
             return replace(entry, id=f"{module}:{entry.id}")
     registered = ", ".join(OWN_ENTRIES) or "nothing (it should call tstar_envs.register)"
     raise UnknownOption(f"{module} registers no environment {wanted!r}; it registers: {registered}")
+
+
+core.entry_of = registered
 
 
 def register_all() -> None:

@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tstar_train.run import train
+    from tstar_train.warmstart import build_weights
 
 __version__ = "0.1.0"
-__all__ = ["train"]
+__all__ = ["build_weights", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -15,4 +16,8 @@ def __getattr__(name: str) -> Any:
         from tstar_train.run import train
 
         return train
+    if name == "build_weights":
+        from tstar_train.warmstart import build_weights
+
+        return build_weights
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,6 +26,8 @@ def test_an_environment_follows_its_entry(entry: EnvEntry, monkeypatch: pytest.M
         for each in registry.ENTRIES
     ]
     monkeypatch.setattr(registry, "ENTRIES", tuple(changed))
+    for name, own in registry.OWN_ENTRIES.items():
+        monkeypatch.setitem(registry.OWN_ENTRIES, name, replace(own, horizon=steps, rules_version="another"))
     for env in (make(entry.id), entry.load_class()(**entry.kwargs)):
         assert (env.horizon, env.default_horizon, env.metadata["rules_version"]) == (steps, steps, "another")
         assert env.reset(seed=0)[1]["horizon"] == steps and str(steps) in env.prompt()

@@ -48,7 +48,6 @@ def test_a_set_for_evaluation_only_names_what_to_train_on(name, other, tmp_path,
 def test_help_and_mistyped_options_do_not_wait_for_torch():
     program = """
 import sys
-from tstar_train import display
 from tstar_train.__main__ import main
 given = [["--help"], ["--env", "hotpotqa", "--algo", "dapo", "--help"], ["--env", "hotpotqa", "--tree.histroy", "1"], [], ["--env", "x"]]
 def code(arguments):

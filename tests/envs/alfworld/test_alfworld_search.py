@@ -11,7 +11,7 @@ from test_alfworld_data import LOOK, PICK
 
 from tstar_envs import UnknownOption, parse_reply
 from tstar_envs.envs.alfworld import expert
-from tstar_envs.envs.alfworld.commands import situation, transition
+from tstar_envs.envs.alfworld.commands import seen_after, situation, transition
 from tstar_envs.envs.alfworld.game import NOTHING_SEEN, Facts, Game, Goal, Wording, build_game
 from tstar_envs.envs.alfworld.text import render
 
@@ -34,7 +34,7 @@ def commands(game: Game, wording: int = 0, most: int = 60) -> tuple[list[str], b
     while (step := expert.next_search_step(game, state, seen, wording)) is not None and len(played) < most:
         command = situation(game, state).commands[step[1]]
         state = transition(game, state, command)
-        seen = expert.seen_after(game, state, command, seen)
+        seen = seen_after(game, state, command, seen)
         played.append(step[1])
         answers.append(render(game, state, command))
     return played, game.won(state), answers

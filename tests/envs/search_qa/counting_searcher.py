@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tstar_envs.envs.search_qa.search import Passage, Searcher
+from tstar_envs.envs.search_qa.tasks import Passage, Searcher
 
 
 class CountingSearcher:

@@ -19,8 +19,9 @@ from retriever.corpus import normalise
 from tstar_envs import InfrastructureError, RetrieverError, make_group
 from tstar_envs.envs.search_qa import rules
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.search import EmbeddedSearcher, Passage, query_key
+from tstar_envs.envs.search_qa.search import EmbeddedSearcher
 from tstar_envs.envs.search_qa.service import HttpSearcher
+from tstar_envs.envs.search_qa.tasks import Passage, query_key
 
 
 @contextmanager

@@ -21,8 +21,7 @@ from tstar_envs.envs.search_qa.question_sets import (
     question_set,
     sub_exact_match,
 )
-from tstar_envs.envs.search_qa.search import Passage
-from tstar_envs.envs.search_qa.tasks import QASet, Task
+from tstar_envs.envs.search_qa.tasks import Passage, QASet, Task
 
 
 @pytest.mark.parametrize(

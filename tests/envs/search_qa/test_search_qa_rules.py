@@ -8,8 +8,8 @@ from counting_searcher import CountingSearcher
 from tstar_envs import GroupEnv, UnknownOption
 from tstar_envs.envs.search_qa import rules
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.search import Passage, open_searcher
-from tstar_envs.envs.search_qa.tasks import load_set
+from tstar_envs.envs.search_qa.search import open_searcher
+from tstar_envs.envs.search_qa.tasks import Passage, load_set
 
 TASK = "hotpotqa-mini-test-0473"
 NAME, ANSWER = "Torwick Hesbel", "Ebsel"

@@ -9,7 +9,7 @@ import pytest
 from tstar_envs import UnknownOption, parse_reply
 from tstar_envs.envs.search_qa import text
 from tstar_envs.envs.search_qa.env import SearchQAEnv
-from tstar_envs.envs.search_qa.search import Passage
+from tstar_envs.envs.search_qa.tasks import Passage
 
 
 def test_an_episode_in_search_r1s_form() -> None:

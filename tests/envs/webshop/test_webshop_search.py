@@ -13,7 +13,8 @@ from webshop_exhaustive import exhaustive
 from tstar_envs.envs.webshop import tasks
 from tstar_envs.envs.webshop.catalogue import Catalogue
 from tstar_envs.envs.webshop.search import analyze, lossy_length, make_batch, merge, stem, tokenize
-from tstar_envs.envs.webshop.tasks import Tagger, build_store, load_shop
+from tstar_envs.envs.webshop.shop import Tagger
+from tstar_envs.envs.webshop.tasks import build_store, load_shop
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,8 @@ class TaskView:
         self.goal_text = self.language.goal(task.problem.goal)
         self.solved_at_start = task.problem.goal.holds(task.problem.start)
         self._hasher = state_hasher(task.id)
+        blocks = len(task.problem.start)
+        self._form = f"({', '.join(['%d'] * blocks)})" if blocks > 1 else "(%d,)"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TaskView:
         return self  # an episode never changes it
@@ -94,8 +96,8 @@ class TaskView:
         return hash_state(self._hasher, self.fingerprint(state).encode("ascii"))
 
     def fingerprint(self, state: State) -> str:
-        """State as text."""
-        return str(state)
+        """State as text, as Python writes it; fails for what is no state, so that a damaged snapshot is refused."""
+        return self._form % state
 
 
 @lru_cache(maxsize=MOST_TASKS)

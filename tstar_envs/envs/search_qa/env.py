@@ -13,13 +13,12 @@ from tstar_envs.envs.search_qa.question_sets import question_set
 from tstar_envs.envs.search_qa.search import (
     EmbeddedSearcher,
     Lookup,
-    Searcher,
     Wanted,
     corpus_digest,
     fetch_ahead,
     open_searcher,
 )
-from tstar_envs.envs.search_qa.tasks import QASet, State, Task, load_set, published_questions
+from tstar_envs.envs.search_qa.tasks import QASet, Searcher, State, Task, load_set, published_questions
 from tstar_envs.errors import InfrastructureError, UnknownOption
 from tstar_envs.outcome import Outcome
 from tstar_envs.react import Reply

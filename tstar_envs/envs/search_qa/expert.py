@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tstar_envs.envs.search_qa.search import query_key
-from tstar_envs.envs.search_qa.tasks import Hop, State, Task
+from tstar_envs.envs.search_qa.tasks import Hop, State, Task, query_key
 from tstar_envs.utils import StableRandom
 
 # relation -> how a fact is said; {e} entity, {v} value, {d} value with its article

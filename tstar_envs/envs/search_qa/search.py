@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import unicodedata
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from tstar_envs.data.files import parse_json, read_lines
 from tstar_envs.data.locate import Stamped, stamped
-from tstar_envs.envs.search_qa.tasks import State
+from tstar_envs.envs.search_qa.tasks import Passage, Searcher, State, query_key
 from tstar_envs.errors import (
     BadData,
     InfrastructureError,
@@ -22,52 +21,6 @@ from tstar_envs.errors import (
     UnknownOption,
 )
 from tstar_envs.utils import digest_all
-
-
-class _Shown(NamedTuple):
-    id: str
-    title: str
-    text: str
-
-
-class Passage(_Shown):
-    """One search result.
-
-    Attributes:
-        id: unique in its corpus.
-        title: without quotes around it.
-        text: the rest.
-        heading: the title as the first line of the corpus has it, mostly in quotes; by default the title in quotes.
-    """
-
-    heading: str
-
-    def __new__(cls, id: str, title: str, text: str, heading: str | None = None) -> Passage:
-        """A passage of these texts."""
-        passage = super().__new__(cls, id, title, text)
-        passage.heading = f'"{title}"' if heading is None else heading
-        return passage
-
-
-class Searcher(Protocol):
-    """What the environment asks of a search engine.
-
-    One that distinguishes queries in its own way has a method ``query_key(query) -> str`` as well: two queries of one key have one
-    answer, and an episode asks for it once. Without it ``queries.query_key`` decides, which fits search by words.
-    """
-
-    def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
-        """Return at most ``topk`` passages for each query, best first."""
-
-
-def query_key(query: str) -> str:
-    """What two queries have in common that are one to a search by words (the retriever's ``text.normalise``).
-
-    NFKC, case folded, punctuation and symbols as spaces. Combining marks stay: they are letters to the scripts of India. Word order
-    and stop words stay, because they matter to a dense encoder.
-    """
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", query).casefold())
-    return " ".join("".join(" " if unicodedata.category(c)[0] in "ZPSC" else c for c in folded).split())
 
 
 def first_contents(corpus: Path, count: int = 3) -> tuple[str, ...]:

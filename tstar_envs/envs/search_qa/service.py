@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tstar_envs.data.files import REPLY_BYTES, REPLY_SECONDS, parse_json
-from tstar_envs.envs.search_qa import search
-from tstar_envs.envs.search_qa.search import Passage
+from tstar_envs.envs.search_qa import tasks
+from tstar_envs.envs.search_qa.tasks import Passage
 from tstar_envs.errors import BadData, MissingExtra, RetrieverError, UnknownOption
 from tstar_envs.redaction import encodable, keep_address_secrets, redacted
 
@@ -284,7 +284,7 @@ class HttpSearcher:
         """
         if self._reads_words is None:
             self._reads_words = self._is_lexical()
-        return search.query_key(query) if self._reads_words else query
+        return tasks.query_key(query) if self._reads_words else query
 
     def _is_lexical(self) -> bool:
         reply = self._send("GET", self._url.removesuffix("/retrieve") + "/info", None)

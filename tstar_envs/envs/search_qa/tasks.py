@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from tstar_envs.data.faults import Faults, check_skip_bad
 from tstar_envs.data.files import parse_json, read_lines
@@ -283,3 +286,49 @@ def _with_aliases(entries: list[Entry], aliases: Stamped) -> list[Entry]:
         entry._replace(answers=tuple(dict.fromkeys((*entry.answers, *names.get(entry.answer_id, ())))))
         for entry in entries
     ]
+
+
+class _Shown(NamedTuple):
+    id: str
+    title: str
+    text: str
+
+
+class Passage(_Shown):
+    """One search result.
+
+    Attributes:
+        id: unique in its corpus.
+        title: without quotes around it.
+        text: the rest.
+        heading: the title as the first line of the corpus has it, mostly in quotes; by default the title in quotes.
+    """
+
+    heading: str
+
+    def __new__(cls, id: str, title: str, text: str, heading: str | None = None) -> Passage:
+        """A passage of these texts."""
+        passage = super().__new__(cls, id, title, text)
+        passage.heading = f'"{title}"' if heading is None else heading
+        return passage
+
+
+class Searcher(Protocol):
+    """What the environment asks of a search engine.
+
+    One that distinguishes queries in its own way has a method ``query_key(query) -> str`` as well: two queries of one key have one
+    answer, and an episode asks for it once. Without it ``queries.query_key`` decides, which fits search by words.
+    """
+
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
+        """Return at most ``topk`` passages for each query, best first."""
+
+
+def query_key(query: str) -> str:
+    """What two queries have in common that are one to a search by words (the retriever's ``text.normalise``).
+
+    NFKC, case folded, punctuation and symbols as spaces. Combining marks stay: they are letters to the scripts of India. Word order
+    and stop words stay, because they matter to a dense encoder.
+    """
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", query).casefold())
+    return " ".join("".join(" " if unicodedata.category(c)[0] in "ZPSC" else c for c in folded).split())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tstar_envs.envs.search_qa.search import Passage
+from tstar_envs.envs.search_qa.tasks import Passage
 from tstar_envs.react import ANY_CUE, Reply, after_thoughts, parse_reply, thought_text
 
 

@@ -14,8 +14,7 @@ from tstar_envs.envs.webshop import tasks as stores
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product
 from tstar_envs.envs.webshop.original import draw_bound
 from tstar_envs.envs.webshop.reward import PATH_MARK, has_attribute, option_matches, score, type_score
-from tstar_envs.envs.webshop.shop import Shop, Task, make_shop, task_to_record
-from tstar_envs.envs.webshop.tasks import LEXICON
+from tstar_envs.envs.webshop.shop import LEXICON, Shop, Task, make_shop, task_to_record
 from tstar_envs.utils import StableRandom
 
 

@@ -18,8 +18,7 @@ from typing import Any, TextIO
 from tstar_envs.data.faults import Faults
 from tstar_envs.data.files import FILE_BYTES, read_json, regular_file
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product, Records
-from tstar_envs.envs.webshop.shop import Task
-from tstar_envs.envs.webshop.tasks import Plan, best_tagger, store_folder
+from tstar_envs.envs.webshop.shop import Plan, Task, best_tagger, store_folder
 from tstar_envs.errors import BadData, MissingData
 from tstar_envs.utils import StableRandom
 

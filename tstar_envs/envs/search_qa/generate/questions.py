@@ -12,8 +12,8 @@ from tstar_envs.envs.search_qa.generate import graph, passages, templates
 from tstar_envs.envs.search_qa.generate.graph import REAL_NAMES, WORK_KINDS, Entity, World
 from tstar_envs.envs.search_qa.generate.worlds import MiniWorld
 from tstar_envs.envs.search_qa.question_sets import NORMALIZERS, normalize_answer
-from tstar_envs.envs.search_qa.search import EMBEDDED_BACKENDS, EmbeddedSearcher, Searcher
-from tstar_envs.envs.search_qa.tasks import Hop, Task
+from tstar_envs.envs.search_qa.search import EMBEDDED_BACKENDS, EmbeddedSearcher
+from tstar_envs.envs.search_qa.tasks import Hop, Searcher, Task
 from tstar_envs.utils import StableRandom
 
 SMALLEST_MARGIN = 2  # years between compared values: a difference of one may be a matter of the calendar
