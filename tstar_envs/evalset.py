@@ -202,7 +202,7 @@ def panel(version: str) -> Panel:
     return Panel(version, entries, digest_all([version, *(part.hash for part in entries.values())]))
 
 
-load_panel = panel  # for functions whose argument is called panel
+panel_of = panel  # for functions whose argument is called panel
 
 
 def panel_versions() -> tuple[str, ...]:
@@ -278,7 +278,7 @@ def task_set(
     if limit is not None and limit < 1:
         raise UnknownOption(f"limit must be 1 or more, got {limit}")
     entry = find_entry(env)
-    chosen = load_panel(panel) if panel is not None else None
+    chosen = panel_of(panel) if panel is not None else None
     part = chosen[entry.id] if chosen is not None else None
     split = part.split if part is not None else split
     made = entry.make(split=split, **options)

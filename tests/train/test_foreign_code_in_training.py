@@ -23,8 +23,7 @@ from transformers import AutoConfig
 from tstar_envs import BadData, EnvironmentFailed, TStarError, called, find_entry, task_ids_of
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.chat import render
-from tstar_train.policy.files import require_no_kernel
-from tstar_train.policy.model import has_few_parameters, load_policy, require_text_model
+from tstar_train.policy.model import has_few_parameters, load_policy, require_no_kernel, require_text_model
 from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.player import Sampling
 from tstar_train.stopping import resume_command

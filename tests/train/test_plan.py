@@ -89,11 +89,11 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from tstar_train.config import Config, RolloutConfig
 from tstar_train.engines.local import LocalEngine
 from tstar_train.plan import plan
-from tstar_train.policy import activations
+from tstar_train.policy import kv
 from tstar_train.policy.model import Policy
 
 torch.set_num_threads(2)
-activations.BOUND = 1 << 26  # of the real one the same would take minutes
+kv.BOUND = 1 << 26  # of the real one the same would take minutes
 rows, limit, reply = 6, 1024, 8
 described = Qwen2Config(vocab_size=4000, hidden_size=768, intermediate_size=2560, num_hidden_layers=2, num_attention_heads=12,
                         num_key_value_heads=4, max_position_embeddings=limit, tie_word_embeddings=True)
@@ -109,7 +109,7 @@ engine = LocalEngine(policy, config.rollout.batch, limit, config.rollout.cache_g
 contexts = torch.randint(2, 4000, (rows, limit - reply)).tolist()
 engine.generate(contexts, [f"{row}" for row in range(rows)], max_tokens=reply, keys=list(range(rows)))
 (highest,) = [int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-at_once = rows * activations.activations_of(model.config, 4, False).of_row(limit, limit)
+at_once = rows * kv.activations_of(model.config, 4, False).of_row(limit, limit)
 planned = made.always["weights"] + sum(made.sampling.values())
 print(json.dumps({"planned": planned, "measured": highest - start, "sampling": made.sampling, "at once": at_once,
                   "capacity": engine._cache.capacity, "limit": limit}))
