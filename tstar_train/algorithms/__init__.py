@@ -22,20 +22,22 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 
 
 def _built_in(name: str) -> type[Algorithm]:
-    """Class of a built-in algorithm, imported when asked for: help and mistyped options need none."""
-    from tstar_train.algorithms.dapo import DAPO, DAPOPaper
-    from tstar_train.algorithms.gigpo import GiGPO
-    from tstar_train.algorithms.grpo import GRPO
-    from tstar_train.algorithms.ppo import PPO
+    """Class of a built-in algorithm; each is imported alone, since one of them needs torch, which help must not wait for."""
+    if name == "grpo":
+        from tstar_train.algorithms.grpo import GRPO
 
-    classes: dict[str, type[Algorithm]] = {
-        "grpo": GRPO,
-        "dapo": DAPO,
-        "dapo-paper": DAPOPaper,
-        "gigpo": GiGPO,
-        "ppo": PPO,
-    }
-    return classes[name]
+        return GRPO
+    if name == "gigpo":
+        from tstar_train.algorithms.gigpo import GiGPO
+
+        return GiGPO
+    if name == "ppo":
+        from tstar_train.algorithms.ppo import PPO
+
+        return PPO
+    from tstar_train.algorithms.dapo import DAPO, DAPOPaper
+
+    return DAPO if name == "dapo" else DAPOPaper
 
 
 def algorithm_class(name: str) -> type[Algorithm]:

@@ -14,8 +14,8 @@ import pytest
 
 from scripts import webshop_statistics
 from tstar_envs import BadData, MissingExtra
-from tstar_envs.envs.webshop import original, score
-from tstar_envs.envs.webshop import tasks as stores
+from tstar_envs.envs.webshop import original, score, tasks
+from tstar_envs.envs.webshop import shop as stores
 from tstar_envs.envs.webshop.env import WebShopEnv
 from tstar_envs.envs.webshop.original import make_tasks, stream_array, stream_object
 from tstar_envs.envs.webshop.shop import Shop
@@ -90,7 +90,7 @@ def test_an_interrupted_build_of_large_files_goes_on(
     whole = contents(load_shop(str(folder)))
     open_shop.cache_clear()
     shutil.rmtree(own_stores)
-    monkeypatch.setattr(stores, "BATCH", 50)
+    monkeypatch.setattr(tasks, "BATCH", 50)
     monkeypatch.setattr(
         original, "LARGE_BYTES", 1000
     )  # as for the full set: attributes are streamed, progress is shown
