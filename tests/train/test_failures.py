@@ -213,6 +213,7 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
+@pytest.mark.slow  # as an evaluation does in tests/cli/test_eval.py, and a run with a secret in tests/train/test_secrets_of_runs.py
 def test_a_run_whose_service_is_killed_stops_saved_and_goes_on_when_it_is_back(tmp_path):
     options = (
         "--env hotpotqa --iterations 4 --checkpoint-every 4 --rollout.tasks 2 --rollout.group 4 --tree.kl-samples 2 --processes 1 "
