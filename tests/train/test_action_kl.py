@@ -121,7 +121,7 @@ def test_trees_equal_those_of_the_definition(played, definition, symmetry):
 def test_a_sampled_action_ends_with_its_line(played):
     """What a model goes on with behind it says nothing more about the action."""
     policy, groups = played
-    kl = ActionKL(LocalEngine(policy), policy.codec, groups[0].trajectories, samples=120, max_tokens=40)
+    kl = ActionKL(LocalEngine(policy), policy.codec, groups[0].trajectories, samples=300, max_tokens=40)
     kl.prefetch([(0, 0, 1)])
     breaks, ends = policy.codec.line_ends, policy.codec.ends
     samples = [ids for drawn in kl.drawn.values() for ids in drawn]

@@ -230,7 +230,7 @@ def test_seconds_that_cannot_be_kept_are_refused(wrong):
 
 def test_weights_are_made_and_recorded(tmp_path, monkeypatch):
     # A tokenizer of the shipped size from fewer demonstrations: these take longer than the steps.
-    fewer = dataclasses.replace(RECIPE, tokenizer=dataclasses.replace(RECIPE.tokenizer, rows=600))
+    fewer = dataclasses.replace(RECIPE, tokenizer=dataclasses.replace(RECIPE.tokenizer, rows=1_500))
     monkeypatch.setattr(warmstart, "recipe_of", lambda entry: fewer)
     build_weights(HOTPOT, tmp_path, seed=0, steps=3, console=Console(quiet=True))
     record = json.loads((tmp_path / "training.json").read_text())
