@@ -16,7 +16,6 @@ from retriever.errors import Unavailable
 from retriever.index import Hit, Searcher
 from retriever.recall import Metrics
 
-__all__ = ["AnswerCache", "Key", "Row"]
 # Answers kept are bounded by their passages and by their bytes too, and a very large one is not kept.
 MOST_HITS = 1 << 16
 MOST_BYTES = 64 << 20
@@ -72,7 +71,6 @@ def _bytes_of(key: Key, answer: Row) -> int:
     return sys.getsizeof(key[0]) + texts + 200 * (1 + len(answer))
 
 
-__all__ = ["SearchService", "Unavailable"]
 _LOG = logging.getLogger(__name__)
 
 

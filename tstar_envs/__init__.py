@@ -25,7 +25,7 @@ from tstar_envs.errors import (
 )
 from tstar_envs.evalset import Panel, TaskSet, panel, task_set
 from tstar_envs.evaluation.stats import cluster_bootstrap
-from tstar_envs.foreign import called, progress_of, prompt_of, task_ids_of
+from tstar_envs.foreign import StepResult, called, progress_of, prompt_of, task_ids_of
 from tstar_envs.react import Reply, parse_reply, render_reply
 from tstar_envs.record import Episode, Step, append_episode, read_episodes
 from tstar_envs.registry import (
@@ -37,7 +37,7 @@ from tstar_envs.registry import (
     register,
     register_all,
 )
-from tstar_envs.rollout import GroupEnv, StepResult, make_group, new_episode, play_group
+from tstar_envs.rollout import GroupEnv, make_group, new_episode, play_group
 from tstar_envs.snapshot import Snapshot
 from tstar_envs.spaces import Unicode
 from tstar_envs.utils import StableRandom

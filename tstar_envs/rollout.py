@@ -184,9 +184,6 @@ def make_group(env_id: str, tasks: Sequence[str | int], group_size: int, **kwarg
     return GroupEnv(envs, list(tasks), int(group_size))
 
 
-__all__ = ["Player", "StepResult", "new_episode", "play_group", "write_step"]
-
-
 class Player(Protocol):
     """Who plays the rows of a group."""
 

@@ -101,18 +101,6 @@ def whitened(
     return np.where(own, (np.where(own, array, 0.0) - mean) / np.sqrt(squares / (count - 1) + eps), 0.0)
 
 
-__all__ = [
-    "below_zero",
-    "discounted_returns",
-    "gae",
-    "gigpo_step",
-    "grpo",
-    "relative_weight_change",
-    "reward_moments",
-    "soft_overlong",
-    "whiten",
-]
-
 StepMode = Literal["mean_norm", "mean_std_norm"]
 
 # Rewards closer than this are the same reward: two float paths to one score must not become a group with a

@@ -319,17 +319,3 @@ def value_loss(
         loss=0.5 * losses.sum() / (tokens if denominator is None else denominator),
         clip_fraction=(clipped > plain).sum() / tokens,
     )
-
-
-__all__ = [
-    "Aggregation",
-    "PolicyLoss",
-    "SurgicalLoss",
-    "ValueLoss",
-    "clipped_policy_loss",
-    "kl_k3",
-    "loss_denominator",
-    "surgical_loss",
-    "token_weight",
-    "value_loss",
-]

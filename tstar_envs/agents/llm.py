@@ -560,5 +560,3 @@ def _query_at_the_end(thought: str) -> str:
 METHODS: dict[str, type[ChatAgent]] = {
     method.method: method for method in (ChatAgent, Direct, ReAct, Reflexion, SearchO1)
 }
-
-__all__ = ["METHODS", "Direct", "ReAct", "Reflexion", "SearchO1"]

@@ -21,7 +21,7 @@ from tstar_envs.evaluation.cost import Accounts, Amount, Estimate, Price, PriceT
 from tstar_envs.evaluation.stats import Summary
 from tstar_envs.record import Episode
 from tstar_envs.redaction import printable
-from tstar_envs.registry import EnvEntry, parse_options
+from tstar_envs.registry import EnvEntry
 from tstar_envs.utils import counted
 
 _PIPE_WIDTH = 200  # a pipe has no width; rich's 80 would cut tables
@@ -57,9 +57,6 @@ def say(console: Console, message: str, style: str = "") -> None:
         console.print(plain(message, style), overflow="ignore", crop=False)
     else:
         console.print(plain(message, style), soft_wrap=True)
-
-
-__all__ = ["make_env", "parse_options"]
 
 
 def make_env(entry: EnvEntry, options: dict[str, Any]) -> TextEnv[Any, Any]:

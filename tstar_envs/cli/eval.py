@@ -15,16 +15,7 @@ from tstar_envs.agents import Agent, ModelOptions, load_agent, more_agents, opti
 from tstar_envs.agents.base import bind_agent
 from tstar_envs.agents.endpoint import Endpoint
 from tstar_envs.agents.llm import ChatAgent, ChatOptions
-from tstar_envs.cli.console import (
-    Live,
-    Row,
-    estimate_table,
-    figures_table,
-    make_env,
-    parse_options,
-    say,
-    suite_table,
-)
+from tstar_envs.cli.console import Live, Row, estimate_table, figures_table, make_env, say, suite_table
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import TStarError, UnknownOption, UnknownTask
 from tstar_envs.evalset import panel
@@ -45,7 +36,7 @@ from tstar_envs.evaluation.workers import require_handles
 from tstar_envs.foreign import task_ids_of
 from tstar_envs.record import Episode
 from tstar_envs.redaction import redacted_fields
-from tstar_envs.registry import EnvEntry, find_entry
+from tstar_envs.registry import EnvEntry, find_entry, parse_options
 from tstar_envs.utils import counted
 
 _KEY_VALUE = tyro.conf.arg(metavar="KEY=VALUE")
@@ -303,9 +294,6 @@ def _tasks(command: EvalCommand, entry: EnvEntry, env: TextEnv[Any, Any]) -> tup
     if not 1 <= count <= len(ids):
         raise UnknownOption(f"--tasks must be from 1 to {len(ids)}, the size of {of}, got {count}")
     return ids[:count], shown
-
-
-__all__ = ["EvalCommand", "run"]
 
 
 @dataclass

@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
-from tstar_envs.cli.console import make_env, parse_options, plain, say
+from tstar_envs.cli.console import make_env, plain, say
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import InfrastructureError, TStarError, UnknownOption
 from tstar_envs.react import match_action, parse_reply, render_reply
-from tstar_envs.registry import find_entry
+from tstar_envs.registry import find_entry, parse_options
 from tstar_envs.snapshot import Snapshot
 
 try:

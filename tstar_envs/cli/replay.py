@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from tstar_envs.cli.console import make_env, parse_options, say
+from tstar_envs.cli.console import make_env, say
 from tstar_envs.core import TextEnv
 from tstar_envs.data.files import read_json
 from tstar_envs.errors import BadData, UnknownOption
@@ -20,7 +20,7 @@ from tstar_envs.evalset import panel, panel_versions
 from tstar_envs.evaluation.log import recorded_options
 from tstar_envs.evaluation.replay import Change, Replayed, recordings, replay
 from tstar_envs.record import Episode, read_episodes
-from tstar_envs.registry import EnvEntry, find_entry
+from tstar_envs.registry import EnvEntry, find_entry, parse_options
 from tstar_envs.utils import counted
 
 FORMAT = 1  # of --json

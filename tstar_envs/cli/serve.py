@@ -9,9 +9,9 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from tstar_envs.cli.console import parse_options, say
+from tstar_envs.cli.console import say
 from tstar_envs.errors import MissingExtra, UnknownOption
-from tstar_envs.registry import find_entry
+from tstar_envs.registry import find_entry, parse_options
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
-from tstar_envs.cli.console import parse_options, say
+from tstar_envs.cli.console import say
 from tstar_envs.data.files import write_whole
 from tstar_envs.errors import UnknownOption
-from tstar_envs.registry import find_entry, list_envs
+from tstar_envs.registry import find_entry, list_envs, parse_options
 from tstar_envs.utils import counted
 from tstar_envs.validation import CHECKS, Grade, openenv_report
 from tstar_envs.validation.grade import Result, results_of, subject_of

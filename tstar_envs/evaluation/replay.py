@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import BadData, EnvironmentFailed, TStarError
-from tstar_envs.foreign import raised
+from tstar_envs.foreign import StepResult, raised
 from tstar_envs.record import Episode, Step
 from tstar_envs.registry import EnvEntry
-from tstar_envs.rollout import GroupEnv, StepResult, new_episode, play_group
+from tstar_envs.rollout import GroupEnv, new_episode, play_group
 
 EPISODE_GOES_ON = "goes on"
 _COMPARED = tuple(f.name for f in fields(Step) if f.compare and f.name != "reply")

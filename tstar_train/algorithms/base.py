@@ -25,7 +25,7 @@ class Algorithm(ABC):
     """One base algorithm; the class docstring of each says which rewards are compared with which.
 
     The credit of a turn is ``episode``, the term that T-STAR replaces by the tree's, plus ``step``, the term that stays. What single
-    turns are penalised or credited with besides comes after these comparisons (``optim.rows``).
+    turns are penalised or credited with besides comes after these comparisons (``learner.rows``).
 
     Args:
         config: the run's options.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class PPO(Algorithm):
     """No reward is compared with another episode's: what a token earned and what a critic expected after it is compared with what the
-    critic expected before it (generalised advantage estimation, ``gae.gae``), token by token, those of the environment left out. Over
+    critic expected before it (generalised advantage estimation, ``gae``), token by token, those of the environment left out. Over
     all tokens of the iteration the result is shifted and scaled to mean 0 and variance 1.
 
     A turn's reward stands on its last token. The paper has no T-STAR on PPO: there is no term for whole episodes to replace.

@@ -89,7 +89,7 @@ class Engine(Protocol):
         """Whether its log-probabilities are the trainer's up to float rounding, because it computes with the trainer's own model.
 
         Where they are not, ``engines.check.hand_over`` compares the two after each sync, and the update's old log-probabilities are the
-        trainer's own (``optim.update.annotate``).
+        trainer's own (``learner.update.annotate``).
         """
 
     def generate(

@@ -24,6 +24,8 @@ from tstar_train.report.plot import MINUS, NONE, diagrams, dropped, text
 from tstar_train.report.read import Budget, Record, Run, checked, clipped, evenly, number, read_run
 from tstar_train.report.trees import forest
 
+__all__ = ["write_report"]
+
 MOST_EPISODES = 300
 MOST_CHARACTERS = 3_000_000
 
@@ -388,6 +390,3 @@ def _duration(seconds: float | None) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-__all__ = ["write_report"]

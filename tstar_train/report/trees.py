@@ -141,7 +141,7 @@ class Drawing:
 
 
 def drawing(depths: Mapping[int, int], edges: Sequence[Edge]) -> Drawing:
-    """The layout of a graph, which may hold cycles; arguments as of `layout.place`."""
+    """The layout of a graph, which may hold cycles; arguments as of `place`."""
     rows = sorted(set(depths.values()))
     places = place(depths, edges)
     spots = {node: (x, rows.index(depths[node])) for node, x in places.items()}
@@ -275,7 +275,7 @@ class Forest:
         iterations: that were read.
         iterations_written: how many there are in the run's folder.
         found: trees in the iterations that were read.
-        trained: which credit the run learns from, one of `credits.CREDITS`, or None where its options do not say.
+        trained: which credit the run learns from, one of `CREDITS`, or None where its options do not say.
     """
 
     trees: list[dict[str, Any]] = field(default_factory=list)

@@ -214,7 +214,7 @@ class Tree:
 
         Args:
             eps: added to the sample standard deviation of the rewards.
-            baseline: what "value" subtracts by depth; see `backup.step_advantages`. By state it is V(start).
+            baseline: what "value" subtracts by depth; see `step_advantages`. By state it is V(start).
             credit: "value" credits a step with what it leads to, "transition" with what it gained: that less the value of where
                 it was taken.
 
@@ -312,9 +312,9 @@ def build_tree(
         eps_kl: two steps with compatible histories merge below this divergence.
         gamma: discount per step; 1 makes Lemma 1 exact in a strict tree. None is .99 by depth and .95 by state.
         same_parent: intersect every component with its parent's, which gives a strict tree.
-        kl_symmetry: "max", "mean" or "forward"; see `equivalence.equivalence_classes`.
-        history: "sequence" or "state"; see `history.history_keys`.
-        nodes: "depth", the paper's, or "state": a node is a state, at whatever depth (see `states.state_nodes`).
+        kl_symmetry: "max", "mean" or "forward"; see `merging.equivalence_classes`.
+        history: "sequence" or "state"; see `merging.history_keys`.
+        nodes: "depth", the paper's, or "state": a node is a state, at whatever depth (see `state_nodes`).
         start_key: key of the state that all start from; by state, a trajectory that comes back to it visits the
             root again.
 

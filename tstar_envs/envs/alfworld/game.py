@@ -290,7 +290,7 @@ class Game:
         reachable: receptacles that have a location.
         openable: receptacles.
         pickupable, holders, cleanable, heatable, coolable, toggleable, sliceable: objects; holders are those that things can be in.
-        tools: verb -> kinds of what it is done with (``facts.TOOLS`` unless the game's file says otherwise).
+        tools: verb -> kinds of what it is done with (``TOOLS`` unless the game's file says otherwise).
         appliances: verb -> the receptacles that it is done with.
         knives: objects that slice.
         fitting: for each object the receptacles that take it.
@@ -369,7 +369,7 @@ class Game:
 
 
 def marked_objects(household: Household, mark: str) -> frozenset[int]:
-    """The objects that bear a mark (``facts.MARKS``)."""
+    """The objects that bear a mark (``MARKS``)."""
     return {
         "isclean": household.clean,
         "ishot": household.hot,

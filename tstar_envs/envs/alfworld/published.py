@@ -308,7 +308,7 @@ def read_tools(domain: str, where: str) -> Mapping[str, frozenset[str]]:
         where: how errors call the file.
 
     Returns:
-        As ``facts.TOOLS``: verb -> kinds.
+        As ``game.TOOLS``: verb -> kinds.
 
     Raises:
         BadData: no PDDL, or an operator that differs, is missing or is none of ALFWorld's; it is named.

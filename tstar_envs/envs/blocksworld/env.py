@@ -62,7 +62,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
     ``variant`` ("stack" or "unstack"; fixed by the id), ``observation`` ("natural" or "compact"), ``names`` ("own": as the
     problem names its blocks, which are colours in all shipped problems; "colours", "letters", or "mystery": letters, with verbs and
     predicates that say nothing about blocks), ``problems`` (a PDDL problem file or a folder of them, played instead of the shipped
-    tasks; see ``public_files.load_path``), ``skip_bad`` (False: a folder of which some files are no such problems is
+    tasks; see ``files.load_path``), ``skip_bad`` (False: a folder of which some files are no such problems is
     refused, and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` says how many and why),
     ``data`` ("auto" or "mini": the shipped tasks, or a path as for ``problems``; there is no full
     tier), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.

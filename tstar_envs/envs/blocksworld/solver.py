@@ -153,7 +153,7 @@ class Search:
 
     Args:
         goal: to be reached.
-        held: see ``moves.MoveRules``.
+        held: see ``MoveRules``.
         end: when it gives up, a time of ``time.monotonic``.
         seconds: how long that is, for the message.
     """
@@ -230,7 +230,7 @@ class Step(NamedTuple):
 def optimal_plan(state: State, goal: Goal, seconds: float = SOLVER_SECONDS) -> list[Step]:
     """A shortest plan in operators, empty if the goal holds; the same for the same state and goal.
 
-    Every goal without a contradiction (``goal.contradiction``) can be reached from every state.
+    Every goal without a contradiction (``problem.contradiction``) can be reached from every state.
 
     Raises:
         SolverLimit: the search gave up after ``search.MOST_NODES`` nodes (problems of 20 blocks need hundreds), or after so many seconds.

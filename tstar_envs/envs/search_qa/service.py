@@ -276,7 +276,7 @@ class HttpSearcher:
     def query_key(self, query: str) -> str:
         """What two queries have in common that must have one answer.
 
-        A service of this project over words says so (``/info``) and takes them as ``queries.query_key`` does. To another one case and
+        A service of this project over words says so (``/info``) and takes them as ``tasks.query_key`` does. To another one case and
         punctuation may matter ("C++" and "C#"), so there it is the query itself.
 
         Raises:

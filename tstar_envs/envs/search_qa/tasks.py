@@ -317,7 +317,7 @@ class Searcher(Protocol):
     """What the environment asks of a search engine.
 
     One that distinguishes queries in its own way has a method ``query_key(query) -> str`` as well: two queries of one key have one
-    answer, and an episode asks for it once. Without it ``queries.query_key`` decides, which fits search by words.
+    answer, and an episode asks for it once. Without it ``query_key`` decides, which fits search by words.
     """
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:

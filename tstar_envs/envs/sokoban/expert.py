@@ -106,9 +106,9 @@ class Expert:
 
     Args:
         task: to be played.
-        solver_states: bound of a search; see ``solver.optimal.solve``.
+        solver_states: bound of a search; see ``solver.solve``.
         solver_seconds: another.
-        several: whether a turn has several moves: the walk to a box and its pushes in one direction, ``commands.MOST_MOVES`` at most.
+        several: whether a turn has several moves: the walk to a box and its pushes in one direction, ``level.MOST_MOVES`` at most.
     """
 
     def __init__(

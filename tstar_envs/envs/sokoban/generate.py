@@ -150,7 +150,7 @@ def _step_back(room: Room, layer: dict[int, int]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class SolutionStatistics:
-    """Figures of a solution; see ``difficulties.Difficulty``."""
+    """Figures of a solution; see ``tasks.Difficulty``."""
 
     pushes: int
     lines: int
@@ -185,7 +185,7 @@ def generate_level(seed: int | str, difficulty: str = "easy", split: str | None 
     Args:
         seed: same seed, same level.
         difficulty: easy, medium or hard.
-        split: only rooms that belong to this split (see ``symmetry.split_of_room``), None for any. A level made for train
+        split: only rooms that belong to this split (see ``split_of_room``), None for any. A level made for train
             shares its room, up to symmetry, with no level of valid or test, shipped or fresh.
 
     Returns:
@@ -313,8 +313,6 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 
-
-__all__ = ["TASKS", "generate_level", "practice_set"]
 
 TASKS = 64
 

@@ -164,7 +164,7 @@ class Command(NamedTuple):
     """What an action asks for.
 
     Attributes:
-        moves: numbers of the moves (indexes into ``moves.DIRECTIONS``), none where the action could not be read.
+        moves: numbers of the moves (indexes into ``DIRECTIONS``), none where the action could not be read.
         problem: what is wrong with it as the agent reads it, "" if nothing is.
         reason: the same for who develops the agent.
     """

@@ -228,7 +228,7 @@ LONGEST_REMEMBERED = 500  # characters of a query that is remembered
 
 
 class Catalogue:
-    """See the module. Made by ``building.collect`` (in memory) or ``open`` (mapped).
+    """See the module. Made by ``tasks.collect`` (in memory) or ``open`` (mapped).
 
     Args:
         products: JSON records by number.
@@ -300,7 +300,7 @@ class Catalogue:
 
     @staticmethod
     def open(folder: Path, by_asin: bool = False) -> Catalogue:
-        """Map a store that ``building.build_store`` made."""
+        """Map a store that ``tasks.build_store`` made."""
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         files = MappedFiles(folder)
         starts, documents, impacts, bounds = (

@@ -82,7 +82,7 @@ def fault(catalogue: Catalogue, task: Task, state: State) -> tuple[str, str] | N
     return ("no attribute", " and ".join(lacking)) if lacking else ("wrong product", "")
 
 
-# {a} is what is searched or clicked, {w} the wanted attributes, {d} the detail of the reason (``oracle.next_action``).
+# {a} is what is searched or clicked, {w} the wanted attributes, {d} the detail of the reason (``next_action``).
 THOUGHTS: dict[str, tuple[str, str, str, str]] = {
     "search": (
         "I search for {a}.",
@@ -218,7 +218,7 @@ def _queries(task: Task, title: str) -> tuple[str, ...]:
 
 
 def next_action(catalogue: Catalogue, task: Task, state: State) -> tuple[str, str, str] | None:
-    """What the expert does next, why (a key of ``thoughts.THOUGHTS``) and a detail of that reason; None if the state is lost."""
+    """What the expert does next, why (a key of ``THOUGHTS``) and a detail of that reason; None if the state is lost."""
     target = target_of(catalogue, task)
     if target is None or state.page == "done":
         return None

@@ -203,7 +203,7 @@ def draw_split(mini: MiniWorld, prover: TwoHopProver, split: str, size: int, see
 
 
 def build(seed: int = PLAIN.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
-    """See ``generator.Build``."""
+    """See ``recipe.Build``."""
     mini = PLAIN.make(seed)
     check_world(mini)
     prover = TwoHopProver(mini)
@@ -215,7 +215,7 @@ def build(seed: int = PLAIN.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
 
 
 def practice(mini: MiniWorld, count: int, rng: StableRandom) -> list[Question]:
-    """See ``generator.Practice``; they are not proved: a caller that needs solvable ones plays them with the oracle."""
+    """See ``recipe.Practice``; they are not proved: a caller that needs solvable ones plays them with the oracle."""
     maker = QuestionMaker(mini.world, "train", "train", rng)
     return [
         question

@@ -197,7 +197,7 @@ MUSIQUE_GENERATOR = Generator(MUSIQUE, MUSIQUE_RECIPE.build, MUSIQUE_RECIPE.prac
 
 
 # (type, first relation, second relation) -> whole questions; {X} is the named entity. The first relations are kept from
-# the middle of any other set's chains (``chains.KEPT_FOR_BAMBOOGLE``).
+# the middle of any other set's chains (``questions.KEPT_FOR_BAMBOOGLE``).
 FORMS: dict[tuple[str, str, str], tuple[str, ...]] = {
     ("country", "capital", "mayor"): (
         "Who was mayor of the capital of {X}?",

@@ -135,7 +135,7 @@ class Recipe:
         return counts
 
     def build(self, seed: int) -> tuple[MiniWorld, dict[str, list[Task]]]:
-        """See ``generator.Build``."""
+        """See ``Build``."""
         mini = WORLDS[self.question_set.world].make(seed)
         check_world(mini)
         prover = ChainProver(mini)
@@ -154,7 +154,7 @@ class Recipe:
         return mini, splits
 
     def practice(self, mini: MiniWorld, count: int, rng: StableRandom) -> list[Question]:
-        """See ``generator.Practice``; proved as shipped ones are, since joins often cannot be found."""
+        """See ``Practice``; proved as shipped ones are, since joins often cannot be found."""
         prover, chosen = ChainProver(mini), list[Question]()
         for kind, number in self.counts(count).items():
             drawn = itertools.islice(self.candidates(mini.world, "train", "train", rng, kind), 20 * number)

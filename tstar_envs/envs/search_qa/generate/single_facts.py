@@ -104,7 +104,7 @@ def nq_rejection(mini: MiniWorld, prover: Prover, asked: Question) -> str:
 
 
 def build_nq(seed: int = PLAIN.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
-    """See ``generator.Build``."""
+    """See ``recipe.Build``."""
     mini = PLAIN.make(seed)
     check_world(mini)
     prover = Prover(mini)
@@ -119,7 +119,7 @@ def build_nq(seed: int = PLAIN.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
 
 
 def practice_nq(mini: MiniWorld, count: int, rng: StableRandom) -> list[Question]:
-    """See ``generator.Practice``; they are not proved."""
+    """See ``recipe.Practice``; they are not proved."""
     return list(itertools.islice(nq_questions(mini, "train", "train", rng), count))
 
 
@@ -213,7 +213,7 @@ def popqa_questions(mini: MiniWorld, prover: Prover, region: str, rng: StableRan
 
 
 def build_popqa(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
-    """See ``generator.Build``."""
+    """See ``recipe.Build``."""
     mini = RICH.make(seed)
     check_world(mini)
     rng = StableRandom(f"{seed}/popqa/test")
@@ -224,7 +224,7 @@ def build_popqa(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[Task]]
 
 
 def practice_popqa(mini: MiniWorld, count: int, rng: StableRandom) -> list[Question]:
-    """See ``generator.Practice``; the forms are fixed, so there are no wordings of a train split."""
+    """See ``recipe.Practice``; the forms are fixed, so there are no wordings of a train split."""
     return rng.shuffled(list(popqa_questions(mini, Prover(mini), "train", rng)))[:count]
 
 

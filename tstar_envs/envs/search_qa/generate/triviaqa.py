@@ -196,7 +196,7 @@ def trivia_questions(
 
 
 def build(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
-    """See ``generator.Build``."""
+    """See ``recipe.Build``."""
     mini = RICH.make(seed)
     questions.check_world(mini)
     prover = Prover(mini)
@@ -219,7 +219,7 @@ def check_disjoint(splits: Mapping[str, Sequence[Task]]) -> None:
 
 
 def practice(mini: MiniWorld, count: int, rng: StableRandom) -> list[Question]:
-    """See ``generator.Practice``."""
+    """See ``recipe.Practice``."""
     return list(itertools.islice(trivia_questions(mini, Prover(mini), "train", "train", rng), count))
 
 
