@@ -302,11 +302,14 @@ def test_an_episode_that_was_compared_with_nothing_has_no_credit_where_gigpo_kee
     assert not np.concatenate(made("gigpo").episode(lone)).any()
 
 
-FORMULAS = [getattr(where, name) for where in (losses, module) for name in where.__all__] + [whitened]
+FORMULAS = [
+    formula
+    for where in (losses, module)
+    for name, formula in vars(where).items()
+    if isinstance(formula, FunctionType) and formula.__module__ == where.__name__ and not name.startswith("_")
+]
 
 
-@pytest.mark.parametrize(
-    "formula", [f for f in FORMULAS if isinstance(f, FunctionType)], ids=lambda f: f.__name__
-)
+@pytest.mark.parametrize("formula", [*FORMULAS, whitened], ids=lambda f: f.__name__)
 def test_every_formula_names_its_source(formula):
     assert "Source: " in formula.__doc__
