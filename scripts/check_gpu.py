@@ -29,9 +29,9 @@ from typing import Any
 
 import torch
 import transformers
-from gpu_runs import Bench, Program, shown
+from bench.gpu_runs import Bench, Program, shown
 
-HERE = Path(__file__).parent
+PARTS_FOLDER = Path(__file__).parent / "bench"
 # Part -> (its program, the most seconds it may take).
 PARTS = {
     "parity": ("gpu_parts.py", 150),
@@ -116,9 +116,9 @@ def main() -> int:
                 failed.append(part)
                 continue
             options = ["--device", asked.device, "--folder", folder, "--lines", lines, "--limit", limit]
-            done = Program([sys.executable, HERE / program, part, *options], folder / f"{part}.log").done(
-                limit
-            )
+            done = Program(
+                [sys.executable, PARTS_FOLDER / program, part, *options], folder / f"{part}.log"
+            ).done(limit)
             print(done.printed, end="", flush=True)
             if done.code:
                 print(done.errors[-3000:], file=sys.stderr, flush=True)

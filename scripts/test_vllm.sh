@@ -46,4 +46,4 @@ if [ "$(cat "$venv/recipe" 2>/dev/null)" != "$mark" ]; then
 fi
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 # vLLM, and what it imports, warn of deprecated names, which are none of ours.
-exec "$venv/bin/python" -m pytest -W default -p no:cacheprovider tests/train/test_vllm_engine.py "$@"
+exec "$venv/bin/python" -m pytest -W default -p no:cacheprovider tests/train/engines/test_vllm_engine.py "$@"

@@ -1,6 +1,6 @@
 """What a run will need, by arithmetic, before anything is loaded: bytes on a device, by what they are for, and seconds.
 
-Checked against the measured peak of a model of 100M parameters (tests/train/test_plan.py).
+Checked against the measured peak of a model of 100M parameters (tests/train/run/test_plan.py).
 """
 
 from __future__ import annotations

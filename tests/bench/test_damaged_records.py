@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.cli_process import call_main
+from cli_process import call_main
 
 from tstar_envs import BadData, Episode, TStarError, append_episode, find_entry, read_episodes
 from tstar_envs.agents.base import KINDS, Call

@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -14,7 +14,7 @@ from typing import Any
 import foreign_code
 import numpy as np
 import pytest
-from cli.cli_process import Call, call_main
+from cli_process import Call, call_main
 from foreign_code import AGENTS, ANOTHERS, ENVIRONMENTS, Wrong, is_said
 
 from tstar_envs import read_episodes
@@ -70,16 +70,23 @@ def require(call: Call, case: Wrong, env: str, agent: str, at_once: int, saved: 
     assert names <= {"o.jsonl", "o.jsonl.config.json"}, "nothing else is left"
 
 
-@pytest.mark.parametrize("at_once", [1, 2])
-@pytest.mark.parametrize("name", ENVIRONMENTS)
+def alternating(names: Iterable[str]) -> list[Any]:
+    """(name, episodes at once): every name with 1 or 2, the other number only where slow tests run."""
+    return [
+        pytest.param(name, at_once, marks=[] if n % 2 == at_once - 1 else pytest.mark.slow)
+        for n, name in enumerate(names)
+        for at_once in (1, 2)
+    ]
+
+
+@pytest.mark.parametrize(("name", "at_once"), alternating(ENVIRONMENTS))
 def test_what_an_environment_does_wrong_is_said(name: str, at_once: int, call: Call) -> None:
     case = ENVIRONMENTS[name]
     agent = "foreign_code:Binding" if case.only_agents_that_bind else "foreign_code:Calm"
     require(call, case, f"foreign_code:mine/{name}", agent, at_once)
 
 
-@pytest.mark.parametrize("at_once", [1, 2])
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize(("name", "at_once"), alternating(AGENTS))
 def test_what_an_agent_does_wrong_is_said(name: str, at_once: int, call: Call) -> None:
     require(call, AGENTS[name], "foreign_code:mine/WellBehaved", f"foreign_code:{name}", at_once)
 

@@ -4,7 +4,7 @@ import json
 
 from cli_process import ROOT, call_main, run_process
 
-OWN = ROOT / "tests" / "contracts"  # where own_lamps.py is
+OWN = ROOT / "tests" / "support"  # where own_lamps.py is
 
 
 def test_the_command_prints_figures_writes_reports_and_ends_with_1_where_a_check_fails(tmp_path):

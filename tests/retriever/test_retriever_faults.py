@@ -16,9 +16,9 @@ from conftest import ROOT
 
 @pytest.mark.skipif(importlib.util.find_spec("schemathesis") is None, reason="schemathesis is not installed")
 def test_junk_from_the_openapi_schema_gives_no_500() -> None:
-    # The same with 10,000: python scripts/fuzz_retriever.py
+    # The same with 10,000: python scripts/studies/fuzz_retriever.py
     paths = os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-    command = [sys.executable, "scripts/fuzz_retriever.py", "--requests", "100"]
+    command = [sys.executable, "scripts/studies/fuzz_retriever.py", "--requests", "100"]
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False

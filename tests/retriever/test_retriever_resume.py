@@ -139,7 +139,16 @@ def sets_of_marks(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> int:
     return times
 
 
-@pytest.mark.parametrize(("encoder", "kind"), [*(("hashed", kind) for kind in KINDS), ("bm25", "flat")])
+@pytest.mark.parametrize(
+    ("encoder", "kind"),
+    [
+        ("bm25", "flat"),
+        *(
+            pytest.param("hashed", kind, marks=pytest.mark.slow if n % 2 else [])
+            for n, kind in enumerate(KINDS)
+        ),
+    ],
+)
 def test_whoever_is_killed_at_every_chunk_repeats_one_each_time(
     encoder: Literal["hashed", "bm25"],
     kind: Kind,

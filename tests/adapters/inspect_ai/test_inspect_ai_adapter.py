@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("inspect_ai")
 
-from adapters.scripted import ENVS, call_of, scripted_answer, scripts, tasks
 from inspect_ai import eval as inspect_eval
 from inspect_ai.log import read_eval_log
 from inspect_ai.model import ModelOutput, ModelUsage, get_model
+from scripted import ENVS, call_of, scripted_answer, scripts, tasks
 
 from tstar_envs import UnknownOption, panel
 from tstar_envs.adapters.inspect_ai import play

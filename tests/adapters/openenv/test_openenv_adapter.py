@@ -23,9 +23,9 @@ pytest.importorskip("openenv.core")
 import gymnasium as gym
 import requests
 import uvicorn
-from adapters.scripted import ENVS, Script, call_of, scripts
 from openenv.cli._validation import validate_running_environment
 from openenv.core import GenericEnvClient
+from scripted import ENVS, Script, call_of, scripts
 from websockets.sync.client import connect
 
 import tstar_envs
@@ -487,7 +487,7 @@ def test_openenv_itself_finds_nothing_wrong_with_the_server(easy: str):
 
 
 def test_an_environment_of_ones_own_is_served_too(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(ROOT / "tests" / "contracts")
+    monkeypatch.syspath_prepend(ROOT / "tests" / "support")
     with serving("own_lamps:mine/Lamps") as url, client_of(url) as client:
         splits = [split["name"] for split in requests.get(f"{url}/lamps/splits", timeout=10).json()]
         assert "test" in splits and PANEL_SPLIT not in splits

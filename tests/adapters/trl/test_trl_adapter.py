@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from adapters.scripted import ENVS, Script, call_of, scripts, tasks
+from scripted import ENVS, Script, call_of, scripts, tasks
 
 from tstar_envs import InfrastructureError, UnknownOption, UnknownTask, panel
 from tstar_envs.adapters.trl import Rollout, environment_factory, task_dataset, task_rows

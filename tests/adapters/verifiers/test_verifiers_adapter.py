@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("verifiers.v1")
 
-from adapters.scripted import ENVS, scripted_answer, scripts
 from chat_server import Raw, serving, streamed
+from scripted import ENVS, scripted_answer, scripts
 
 from tstar_envs import UnknownOption, panel, task_set
 from tstar_envs.adapters.verifiers import TStarConfig, TStarTaskset

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from adapters.scripted import ENVS, scripts, tasks
+from scripted import ENVS, scripts, tasks
 
 from tstar_envs import RetrieverError, UnknownOption, UnknownTask, parse_reply, render_reply
 from tstar_envs.adapters.verl_agent import EnvironmentManager, Envs, make_envs, projection

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import pytest
 
-from scripts.alfworld_explorer import mutate
+from scripts.studies.alfworld_explorer import mutate
 from tstar_envs import TextEnv, UnknownOption
 from tstar_envs.cli import main
 from tstar_envs.envs.alfworld import text

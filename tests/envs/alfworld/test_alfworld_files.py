@@ -17,7 +17,7 @@ from test_alfworld_data import LOOK, PICK, tree
 from test_alfworld_textworld import small_scenes
 
 import tstar_envs  # noqa: F401 - registers the ids
-from scripts.alfworld_lockstep import compare
+from scripts.studies.alfworld_lockstep import compare
 from tstar_envs.envs.alfworld import engine
 from tstar_envs.envs.alfworld.engine import alfworld_file
 from tstar_envs.envs.alfworld.env import ALFWorldEnv

@@ -17,7 +17,7 @@ import pytest
 from alfworld_small_games import DOMAIN, game_text, kitchen, remembering_original
 
 import tstar_envs
-from scripts.alfworld_lockstep import compare
+from scripts.studies.alfworld_lockstep import compare
 from scripts.try_public_files import main as try_public_files
 from tstar_envs.envs.alfworld import engine
 from tstar_envs.envs.alfworld.engine import TextWorldGame

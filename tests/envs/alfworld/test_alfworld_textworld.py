@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from alfworld_small_games import remembering_original
 
-from scripts.alfworld_explorer import HARD_TO_REACH
-from scripts.alfworld_lockstep import compare
+from scripts.studies.alfworld_explorer import HARD_TO_REACH
+from scripts.studies.alfworld_lockstep import compare
 from tstar_envs.envs.alfworld import engine
 from tstar_envs.envs.alfworld.engine import main
 from tstar_envs.envs.alfworld.env import ALFWorldEnv
@@ -41,7 +41,7 @@ def small_scenes(seed: str, types: tuple[str, ...], count: int) -> list[Scene]:
 
 
 def test_lock_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Feedback, admissible commands and won, after every command. scripts/parity_alfworld.py does the same on 20,000 states."""
+    """Feedback, admissible commands and won, after every command. scripts/studies/parity_alfworld.py does the same on 20,000 states."""
     remembering_original(monkeypatch)
     verbs: Counter[str] = Counter()
     for number, scene in enumerate(small_scenes("lockstep", (LOOK, CLEAN), 2)):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from scripts import webshop_statistics
+from scripts.studies import webshop_statistics
 from tstar_envs import BadData, MissingExtra
 from tstar_envs.envs.webshop import original, score, tasks
 from tstar_envs.envs.webshop import shop as stores

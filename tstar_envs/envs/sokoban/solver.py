@@ -622,7 +622,7 @@ def solve(
 
     Returns:
         Moves (``Up``, ``Down``, ``Left``, ``Right``), none if it is solved already, or None if it cannot be solved. Time and memory
-        grow steeply with boxes and floor: four boxes in 10x10, inner walls or none, take seconds (scripts/bench_solver.py).
+        grow steeply with boxes and floor: four boxes in 10x10, inner walls or none, take seconds (scripts/bench/bench_solver.py).
 
     Raises:
         BadData: the text is not a level.

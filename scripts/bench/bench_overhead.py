@@ -1,0 +1,99 @@
+"""Measure the CPU seconds of an iteration of GRPO, of the paper's T-STAR and of T-STAR by state, by phase, interleaved in one process.
+
+    python scripts/bench/bench_overhead.py [--envs hotpotqa sokoban-easy blocksworld-stack] [--iterations 5] [--samples 16]
+
+All sides play the built-in policy with its preset, the same tasks with the same seeds. The learning rate is next to nothing, so that
+every iteration plays the same episodes on all sides and only what is done with them differs; the optimizer's steps are taken. The
+first iteration of each side warms up and is not counted. A ratio is the median of the iterations' own ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from dataclasses import replace
+
+import torch
+from spread import spread
+
+from tstar_envs import find_entry
+from tstar_train.build import build
+from tstar_train.config import Config
+from tstar_train.distributed import Alone
+from tstar_train.loop import Trainer, iterate
+from tstar_train.presets import choose, with_nodes
+
+FAMILIES = ("hotpotqa", "sokoban-easy", "blocksworld-stack")
+PHASES = ("rollout", "tree", "valuation", "grafting", "update")
+
+
+def config_of(env: str, samples: int | None) -> Config:
+    """The preset of an environment's built-in policy, standing still."""
+    config = choose(find_entry(env), "auto")[0]
+    tree = config.tree if samples is None else replace(config.tree, kl_samples=samples)
+    return replace(config, processes=1, tree=tree, optim=replace(config.optim, learning_rate=1e-12))
+
+
+def seconds_of(trainer: Trainer, number: int) -> dict[str, float]:
+    """CPU seconds of one iteration by phase, and ``all``."""
+    began = time.process_time()
+    result = iterate(trainer, number, now=time.process_time)
+    return {**result.seconds, "all": time.process_time() - began}
+
+
+def sides_of(config: Config) -> dict[str, Config]:
+    """What is compared, the base first."""
+    by_state = with_nodes(config, "state")
+    by_state = replace(by_state, tree=replace(by_state.tree, credit="transition"))
+    return {
+        "GRPO": replace(config, tstar=False),
+        "T-STAR, the paper's tree": with_nodes(config, "depth"),
+        "T-STAR by state": by_state,
+    }
+
+
+def line(env: str, name: str, spent: list[dict[str, float]], base: list[dict[str, float]]) -> str:
+    """One row of the table."""
+    ratios = [a["all"] / b["all"] for a, b in zip(spent, base, strict=True)]
+    seconds = [f"{statistics.median(s[phase] for s in spent):.3f}" for phase in ("all", *PHASES)]
+    over = "" if spent is base else spread(ratios)
+    return f"| {env} | {name} | {over} | " + " | ".join(seconds) + " |"
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--envs", nargs="+", default=list(FAMILIES), help="environment ids (default: one of each family)"
+    )
+    parser.add_argument(
+        "--iterations",
+        type=int,
+        default=5,
+        help="measured iterations per method and environment, after one to warm up (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--samples",
+        type=int,
+        help="samples per context that estimate the KL divergence (default: the preset's)",
+    )
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    print("CPU seconds of one thread, medians of iterations\n")
+    print(f"| environment | | over GRPO | all | {' | '.join(PHASES)} |\n" + "|---" * (4 + len(PHASES)) + "|")
+    for env in asked.envs:
+        sides = sides_of(config_of(env, asked.samples))
+        trainers = [build(config, Alone()) for config in sides.values()]
+        spent: list[list[dict[str, float]]] = [[] for _ in trainers]
+        for number in range(asked.iterations + 1):
+            # Whoever comes first finds colder caches, so each does in turn.
+            for place in range(len(trainers)):
+                side = (place + number) % len(trainers)
+                spent[side].append(seconds_of(trainers[side], number))
+        for name, seconds in zip(sides, spent, strict=True):
+            print(line(env, name, seconds[1:], spent[0][1:]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

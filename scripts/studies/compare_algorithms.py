@@ -1,0 +1,273 @@
+"""The table of all algorithms (docs/results/algorithms.md): runs that a plan names, what they measured, and paired comparisons.
+
+    python scripts/studies/compare_algorithms.py --groups blocksworld hotpotqa --record own.jsonl   # make these runs, one after another
+    python scripts/studies/compare_algorithms.py --collect --record own.jsonl                       # what is complete, into a record
+    python scripts/studies/compare_algorithms.py --table                                            # the tables, from the record alone
+
+The plan is docs/results/algorithms.toml, the record docs/results/algorithms.jsonl: a line a run, with the outcomes of every held-out task.
+A run that is complete or in the record is not made again (all of the plan's are in that of the page), and one that was stopped goes on
+where it was. Runs of a group share the measurement of the start they share, held-out tasks and evaluation noise, so that differences are
+paired by task.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import tyro
+from rich.console import Console
+
+from tstar_envs import UnknownOption, find_entry
+from tstar_envs.utils import counted
+from tstar_train.build import build, held_out_tasks, make_env
+from tstar_train.cli import for_choices
+from tstar_train.config import Config
+from tstar_train.evaluate import Measurement
+from tstar_train.presets import choose
+from tstar_train.ranks import all_ranks, order
+from tstar_train.recipes.recipe import recipe_of
+from tstar_train.run import resume_run, train
+from tstar_train.warmstart import build_weights
+
+try:
+    from scripts.studies.compared_tables import (
+        PHASES,
+        TREE_STATISTICS,
+        claims_table,
+        comparison,
+        costs_table,
+        group_table,
+    )
+except ModuleNotFoundError:  # run as a script of this folder
+    from compared_tables import PHASES, TREE_STATISTICS, claims_table, comparison, costs_table, group_table
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+STATISTICS = ("success", "entropy", "zero_variance_groups", *TREE_STATISTICS, "grafts")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the plan.
+
+    Attributes:
+        group: whose runs share the held-out tasks.
+        method: name in the plan.
+        seed: of the run.
+        env: environment, by short name.
+        split: of the held-out tasks.
+        tasks: how many of them.
+        samples: episodes of each at temperature 1.
+        options: of ``python -m tstar_train``; ``NO_THOUGHTS`` stands for the start that writes actions alone.
+    """
+
+    group: str
+    method: str
+    seed: int
+    env: str
+    split: str
+    tasks: int
+    samples: int
+    options: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the run's folder."""
+        return f"{self.group}-{self.method}-{self.seed}"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Make the runs of a plan, or tables of what they measured."""
+
+    runs: Path = Path("runs/algorithms")
+    """Folder of the runs."""
+    groups: tuple[str, ...] = ()
+    """Groups of the plan to run, in this order; default: none."""
+    plan: Path = RESULTS / "algorithms.toml"
+    """TOML file of the plan."""
+    record: Path = RESULTS / "algorithms.jsonl"
+    """JSON Lines file of the record of complete runs."""
+    collect: bool = False
+    """Add complete runs to the record."""
+    table: bool = False
+    """Print the tables of the record."""
+    compare: tuple[str, str, str] | None = None
+    """Print how two methods of the record differ: GROUP FIRST SECOND."""
+
+
+def planned(plan: dict[str, Any], groups: Sequence[str]) -> Iterator[Run]:
+    """The runs of some groups, seed by seed.
+
+    Raises:
+        UnknownOption: the plan has no such group.
+    """
+    known = {group["name"]: group for group in plan["groups"]}
+    for name in groups:
+        if name not in known:
+            raise UnknownOption(f"the plan has no group {name!r}; it has: {', '.join(known)}")
+        group = known[name]
+        for seed in group["seeds"]:
+            for method, own in group["methods"].items():
+                if seed not in group.get("only", {}).get(method, [seed]):
+                    continue
+                words = tuple(shlex.split(f"{group['options']} {own}"))
+                yield Run(
+                    name, method, seed, group["env"], group["split"], group["tasks"], group["samples"], words
+                )
+
+
+def config_of(run: Run, folder: Path) -> Config:
+    """What the command line would make of a run's options."""
+    words = [str(folder / "no_thoughts") if word == "NO_THOUGHTS" else word for word in run.options]
+    model = words[words.index("--model") + 1] if "--model" in words else "auto"
+    if "--model" in words:
+        del words[words.index("--model") : words.index("--model") + 2]
+    entry = find_entry(run.env)
+    preset = for_choices(choose(entry, model)[0], words)
+    config = tyro.cli(Config, default=preset, args=words)
+    evaluation = dataclasses.replace(config.evaluation, split=run.split, tasks=run.tasks, samples=run.samples)
+    return dataclasses.replace(config, env=entry.id, seed=run.seed, processes=1, evaluation=evaluation)
+
+
+def start_without_thoughts(out: Path, console: Console) -> None:
+    """The built-in Sokoban policy as its recipe makes it, from demonstrations that are actions alone."""
+    if (out / "training.json").is_file():
+        return
+    entry = find_entry("sokoban-easy")
+    recipe = recipe_of(entry)
+    demonstrations = dataclasses.replace(recipe.warm_start.demonstrations, no_thought=1.0)
+    recipe = dataclasses.replace(
+        recipe, warm_start=dataclasses.replace(recipe.warm_start, demonstrations=demonstrations)
+    )
+    build_weights(entry, out, 0, None, console, recipe)
+
+
+def start_measurement(run: Run, config: Config, folder: Path) -> Measurement:
+    """The start policy on the group's held-out tasks, measured once for all runs that begin with it."""
+    start = "no_thoughts" if "NO_THOUGHTS" in run.options else "start"
+    path = folder / f"{run.group}-{start}.json"
+    if not path.is_file():
+        with all_ranks(config) as world:
+            measured: Measurement = order(
+                build(config, world), "measure", held_out_tasks(make_env(config), config)
+            )
+        path.write_text(json.dumps(measured.report()))
+    return Measurement.from_report(json.loads(path.read_text()))
+
+
+def make(run: Run, folder: Path, console: Console) -> None:
+    """A run, or the rest of one that was stopped, with the CPU seconds that it took."""
+    path, begun = folder / run.name, time.process_time()
+    console.rule(run.name)
+    if "NO_THOUGHTS" in run.options:
+        start_without_thoughts(folder / "no_thoughts", console)
+    config = config_of(run, folder)
+    before = start_measurement(run, config, folder)
+    started = (path / "config.json").is_file()
+    try:
+        done = resume_run(path, console) if started else train(config, path, console, before=before)
+    finally:
+        if path.is_dir():
+            earlier = (
+                json.loads((path / "cpu.json").read_text())["cpu_seconds"]
+                if (path / "cpu.json").is_file()
+                else 0.0
+            )
+            (path / "cpu.json").write_text(json.dumps({"cpu_seconds": earlier + time.process_time() - begun}))
+    if not done:
+        raise SystemExit(f"stopped and saved in {path}; the same command goes on from there")
+
+
+def result(run: Run, folder: Path) -> dict[str, Any] | None:
+    """The line of a complete run; outcomes of tasks are in their order, at temperature 1 the sum over their episodes."""
+    path = folder / run.name
+    if not (path / "summary.json").is_file() or not (path / "cpu.json").is_file():
+        return None
+    evaluation = json.loads((path / "evaluation.json").read_text())
+    metrics = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    timings = [json.loads(line) for line in (path / "timings.jsonl").read_text().splitlines()]
+    config = json.loads((path / "config.json").read_text())
+    rollout = config["rollout"]
+
+    def mean(rows: list[dict[str, Any]], name: str) -> float | None:
+        values = [row[name] for row in rows if row.get(name) is not None]
+        return round(float(np.mean(values)), 4) if values else None
+
+    outcomes = {
+        when: {
+            "sampled": [round(value * run.samples, 4) for value in evaluation[when]["per_task"]],
+            "greedy": evaluation[when]["greedy_per_task"],
+        }
+        for when in ("before", "after")
+    }
+    return {
+        "group": run.group,
+        "method": run.method,
+        "seed": run.seed,
+        "env": run.env,
+        "split": run.split,
+        "samples": run.samples,
+        "options": " ".join(run.options),
+        "iterations": len(metrics),
+        "episodes": rollout["group"] * sum(row.get("played_tasks", rollout["tasks"]) for row in metrics),
+        "cpu_seconds": round(json.loads((path / "cpu.json").read_text())["cpu_seconds"]),
+        "seconds": {name: mean(timings, name) for name in PHASES},
+        "statistics": {name: mean(metrics, name) for name in STATISTICS if mean(metrics, name) is not None},
+        **outcomes,
+    }
+
+
+def read(record: Path) -> list[dict[str, Any]]:
+    """The lines of a record, none where there is no file."""
+    return [json.loads(line) for line in record.read_text().splitlines()] if record.is_file() else []
+
+
+def collect(plan: dict[str, Any], folder: Path, record: Path) -> None:
+    """Write what complete runs of the plan measured, in the plan's order, and keep what the record has of others."""
+    known = {(line["group"], line["method"], line["seed"]): line for line in read(record)}
+    for run in planned(plan, [group["name"] for group in plan["groups"]]):
+        if (line := result(run, folder)) is not None:
+            known[run.group, run.method, run.seed] = line
+    record.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in known.values()))
+
+
+def main() -> None:
+    options = tyro.cli(Options, description=__doc__)
+    plan = tomllib.loads(options.plan.read_text())
+    console = Console()
+    torch.set_num_threads(1)
+    recorded = {(line["group"], line["method"], line["seed"]) for line in read(options.record)}
+    asked = list(planned(plan, options.groups))
+    left = [run for run in asked if (run.group, run.method, run.seed) not in recorded]
+    if len(left) < len(asked):
+        print(
+            f"{counted(len(asked) - len(left), 'run')} of {len(asked)} not made: in the record, {options.record}; "
+            "--record FILE, a new one, makes them anew"
+        )
+    for run in left:
+        if result(run, options.runs) is None:
+            options.runs.mkdir(parents=True, exist_ok=True)
+            make(run, options.runs, console)
+    if options.collect:
+        collect(plan, options.runs, options.record)
+    if options.table:
+        lines = read(options.record)
+        for group in plan["groups"]:
+            print(group_table(lines, group), costs_table(lines, group["name"]), sep="\n\n", end="\n\n")
+        print(claims_table(lines, plan["claims"]))
+    if options.compare is not None:
+        print(comparison(read(options.record), *options.compare))
+
+
+if __name__ == "__main__":
+    main()

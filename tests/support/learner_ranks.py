@@ -1,0 +1,201 @@
+"""Optimizer steps of a learner over one or more ranks, as a program: python -m learner_ranks RANKS OUT SCENARIO...
+
+A scenario is ``torch`` or ``deepspeed``, what is trained, and after a slash what happens: ``deepspeed whole``, ``torch adapters``,
+``deepspeed whole/save``, ``deepspeed whole/load``, ``deepspeed whole/nan``, ``deepspeed whole/large`` (its gradient as a large
+model's). ``alone torch whole`` is what the first rank does by itself over the whole batch. It writes what it measured to OUT. The
+ranks are forked after the imports, which take longer than all else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import multiprocessing
+import random
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+import torch.distributed as dist
+
+from scripts.studies.small_models import small_model
+from tstar_train.distributed import Alone, Distributed, dealt
+from tstar_train.finite import NotFinite
+from tstar_train.learner import deepspeed
+from tstar_train.learner.batch import Micro, Step, forward
+from tstar_train.learner.deepspeed import DeepSpeedLearner
+from tstar_train.learner.reference import AdapterReference, CopiedReference
+from tstar_train.learner.terms import KLTerm, PolicyTerm, SurgicalTerm, ValueTerm
+from tstar_train.learner.torch import PARTS_BELOW, TorchLearner
+from tstar_train.learner.update import Batching, update
+from tstar_train.policy.critic import Critic
+from tstar_train.policy.lora import add_adapters
+from tstar_train.policy.model import recompute_layers
+from tstar_train.types import Branch, Graft, TokenSequence
+
+STEPS, SAVED = 6, 3
+
+
+def learner_of(optimizer, kind, world):
+    model = small_model("qwen2", 300)
+    if "half" in kind:
+        model = model.to(torch.bfloat16)
+    if "adapters" in kind:
+        add_adapters(model, 4, 8)
+    if "recomputed" in kind:
+        recompute_layers(model)
+    reference = AdapterReference(model) if "adapters" in kind else CopiedReference(model)
+    critic = Critic(model, "separate" in kind) if "critic" in kind else None
+    if critic is not None:
+        with torch.no_grad():
+            critic.head.weight.fill_(0.01)
+    cls = DeepSpeedLearner if optimizer == "deepspeed" else TorchLearner
+    return cls(
+        model,
+        reference,
+        world,
+        learning_rate=3e-4 if critic else 1e-3,
+        max_norm=0.5,
+        alpha=0.5,
+        critic=critic,
+        critic_rate=1e-3,
+        recompute="recomputed" in kind,
+    )
+
+
+def sequence(model, chance):
+    length = chance.randrange(6, 24)
+    ids = [chance.randrange(2, 290) for _ in range(length)]
+    mask = [0, 0, 0] + [1] * (length - 3)
+    micro = Micro(torch.tensor([ids]), torch.tensor([mask], dtype=torch.bool))
+    with torch.no_grad():
+        known = forward(model, micro).logprobs.tolist()
+    returns = [chance.gauss(0, 1) for _ in ids]
+    return TokenSequence(
+        ids,
+        mask,
+        [0.0] * 3 + known,
+        [chance.gauss(0, 1) for _ in ids],
+        values=[0.0] * length,
+        returns=returns,
+    )
+
+
+def pair(chance):
+    def ids():
+        return [chance.randrange(2, 290) for _ in range(chance.randrange(2, 8))]
+
+    branch = Branch("", "", "")
+    return Graft(0, ids(), ids(), ids(), "model", 0, 1.0, 1, 1, branch, branch, "", (0, 0))
+
+
+def batches(kind):
+    """What each optimizer step learns from, all ranks together: seven rows, and up to three pairs, which are no multiples of the ranks."""
+    model, chance = small_model("qwen2", 300), random.Random(1)
+    pairs = 0 if "critic" in kind else 3
+    return [
+        ([sequence(model, chance) for _ in range(7)], [pair(chance) for _ in range(min(n, pairs))])
+        for n in (0, 1, 2, 3, 1, 3)
+    ]
+
+
+def broken_backward(module, given, output):
+    if output.requires_grad:
+        output.register_hook(lambda gradient: gradient * float("nan"))
+
+
+def scenario(name, folder, world):
+    """Metrics of each step and the final weights on the first rank, nothing on the others."""
+    what, _, how = name.partition("/")
+    optimizer, _, kind = what.partition(" ")
+    with patch.object(deepspeed, "PARTS_BELOW", 0 if how == "large" else PARTS_BELOW):
+        learner = learner_of(optimizer, kind, world)
+    terms = [PolicyTerm(0.2, 0.2), KLTerm(0.02)] + ([ValueTerm(0.5, 0.2)] if "critic" in kind else [])
+    batching = Batching(40, 1.0, 0, torch.device("cpu"))
+    metrics, error, first = [], None, 0
+    place = folder / what.replace(" ", "-")
+    if how == "load":
+        learner.load(place)
+        first = SAVED
+    for number, (rows, pairs) in enumerate(batches(kind)):
+        if number < first:
+            continue
+        if how == "save" and number == SAVED:
+            learner.gather()
+            if world.rank == 0:
+                place.mkdir()
+                learner.save(place)
+            break
+        step = Step(dealt(rows, world), dealt(pairs, world))
+        if how == "nan" and number == 1 and world.rank == world.size - 1:
+            step.sequences[0].advantages[-1] = float("nan")
+        if (
+            how == "nan gradient" and number == 1 and world.rank == world.size - 1
+        ):  # the losses are numbers, what comes back is none
+            learner.model.base_model.norm.register_forward_hook(broken_backward)
+        if how == "empty" and number == 1:  # as where all groups had equal rewards
+            step = Step([], [])
+        try:
+            measured = update(
+                learner, [step], terms, SurgicalTerm(0.15, 0.1), world, factor=1.0, batching=batching
+            )
+            metrics.append(dataclasses.asdict(measured))
+        except NotFinite as raised:
+            error = f"{raised}", len(raised.batch.get("rows", []))
+            break
+        learner.end_iteration()
+    weights = {
+        **{n: t.clone() for n, t in learner.weights()},
+        **{f"reference {n}": t.clone() for n, t in learner.average.state().items()},
+    }
+    if learner.critic is not None:
+        weights |= {f"critic {n}": t.clone() for n, t in learner.critic.state_dict().items()}
+    return {"metrics": metrics, "weights": weights, "error": error, "steps": learner.steps}
+
+
+def everything(names, folder, world):
+    torch.set_num_threads(1)
+    results = {}
+    for name in names:
+        alone = name.removeprefix("alone ")
+        if alone == name:
+            results[name] = scenario(name, folder, world)
+        elif world.rank == 0:
+            results[name] = scenario(alone, folder, Alone())
+    return results
+
+
+def world_of(rank, ranks, folder):
+    return (
+        Distributed(rank, ranks, dist.FileStore(str(folder / f"store{ranks}"), ranks), 1.0)
+        if ranks > 1
+        else Alone()
+    )
+
+
+def followed(rank, ranks, folder, names):
+    world = world_of(rank, ranks, folder)
+    everything(names, folder, world)
+    world.close()
+
+
+def main(ranks, out, *names):
+    if importlib.util.find_spec("deepspeed") is not None:
+        importlib.import_module("deepspeed")
+    folder, ranks = Path(out).parent, int(ranks)
+    others = [
+        multiprocessing.get_context("fork").Process(target=followed, args=(n, ranks, folder, names))
+        for n in range(1, ranks)
+    ]
+    for process in others:
+        process.start()
+    world = world_of(0, ranks, folder)
+    torch.save(everything(names, folder, world), out)
+    for process in others:
+        process.join()
+    world.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

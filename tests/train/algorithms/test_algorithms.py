@@ -1,0 +1,189 @@
+"""Base algorithms: numbers worked by hand for what each compares, and every combination trained, resumed and refused where it must be."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+from episodes import episode_of, made
+from policies import random_policy
+from rich.console import Console
+
+from tstar_envs import UnknownOption, find_entry
+from tstar_train.advantages import soft_overlong
+from tstar_train.algorithms import ALGORITHMS
+from tstar_train.algorithms.gigpo import turn_rewards
+from tstar_train.algorithms.ppo import rewards_by_token
+from tstar_train.build import trainer_of
+from tstar_train.config import Config, DAPOConfig, EvaluationConfig, GiGPOConfig, PPOConfig, RolloutConfig
+from tstar_train.config_check import check
+from tstar_train.distributed import Alone
+from tstar_train.presets import choose, with_algorithm
+from tstar_train.run import resume_run, train
+from tstar_train.types import join_rows, rows_of
+
+COMBINATIONS = [
+    (algo, tstar) for algo in ("grpo", "dapo", "dapo-paper", "gigpo") for tstar in (False, True)
+] + [("ppo", False)]
+
+
+def test_grpo_compares_episodes_of_a_task():
+    group = [episode_of("ab", 1.0), episode_of("c", 0.0), episode_of("d", 0.0)]
+    std = math.sqrt(1 / 3)
+    credit = made("grpo").episode(group)
+    np.testing.assert_allclose(credit[0], [2 / 3 / std] * 2, rtol=1e-5)
+    np.testing.assert_allclose(np.concatenate(credit[1:]), [-1 / 3 / std] * 2, rtol=1e-5)
+
+
+def test_gigpo_compares_turns_that_began_in_one_state_whatever_their_depth():
+    # start -> a -> win; start -> b -> a -> lost: "a" is met at depths 1 and 2.
+    group = [episode_of(["a", "won"], 1.0), episode_of(["b", "a", "lost"], 0.0)]
+    one = made("gigpo", gigpo=GiGPOConfig(gamma=0.5, step_weight=2.0))
+    # Returns from the start: .5 and 0, their mean .25; from "a": 1 and 0, mean .5; "b" is met once.
+    first, second = one.step(group)
+    np.testing.assert_allclose(first, [2 * 0.25, 2 * 0.5])
+    np.testing.assert_allclose(second, [2 * -0.25, 0.0, 2 * -0.5])
+    np.testing.assert_allclose(np.concatenate(one.episode(group)), [0.5, 0.5, -0.5, -0.5, -0.5])
+    scaled = made("gigpo", gigpo=GiGPOConfig(gamma=0.5, mode="mean_std_norm"))
+    np.testing.assert_allclose(
+        scaled.step(group)[0], [0.25 / (0.5 / math.sqrt(2)), 0.5 / (1 / math.sqrt(2))], rtol=1e-5
+    )
+    three = made("gigpo", gigpo=GiGPOConfig(gamma=0.5, inner=3))
+    assert not np.concatenate(three.step(group)).any(), "no state is met three times"
+
+
+def test_a_long_episode_counts_once_in_gigpos_episode_term():
+    short = made("gigpo").episode([episode_of("a", 1.0), episode_of("b", 0.0)])
+    long = made("gigpo").episode([episode_of("a", 1.0), episode_of("bcdefghi", 0.0)])
+    assert short[0][0] == long[0][0] == 0.5 and set(long[1]) == {-0.5}
+
+
+def test_dapo_keeps_groups_of_mixed_success_and_never_looks_at_a_shaped_reward():
+    dapo = made("dapo")
+    lost = [episode_of("a", 0.0), episode_of("b", 0.0)]
+    lost[0].turns[0].shaping = 0.4
+    assert lost[0].reward != lost[1].reward and not dapo.keeps(lost)
+    assert not dapo.keeps([episode_of("a", 1.0), episode_of("b", 1.0)])
+    assert dapo.keeps([episode_of("a", 0.3, success=False), episode_of("b", 0.3, success=True)])
+
+
+def test_the_soft_overlong_penalty():
+    assert [soft_overlong(n, 100, 20) for n in (0, 80, 90, 100)] == [0.0, 0.0, -0.5, -1.0]
+    assert soft_overlong(100, 100, 0) == 0.0 and soft_overlong(95, 100, 20, 2.0) == pytest.approx(-1.5)
+    with pytest.raises(ValueError, match="buffer is 101"):
+        soft_overlong(1, 100, 101)
+    one = made(
+        "dapo",
+        rollout=RolloutConfig(max_tokens=10),
+        dapo=DAPOConfig(overlong_buffer=0.5, overlong_factor=1.0),
+    )
+    long = episode_of("ab", 1.0, replies=[2, 9])
+    one.shape([long])
+    assert long.penalty == pytest.approx(0.8) and long.reward == pytest.approx(0.2) and long.earned == 1.0
+
+
+def test_dapo_as_the_paper_words_it():
+    one = made("dapo-paper")
+    assert [one.temperature(share) for share in (0.0, 0.5, 1.0)] == [1.0, 0.75, 0.5]
+    assert (one.config.optim.clip_low, one.config.optim.clip_high) == (0.2, 0.2)
+    published = made("dapo").config.optim
+    assert (published.clip_low, published.clip_high, published.aggregation) == (0.2, 0.28, "token-mean")
+
+
+def test_a_turns_reward_stands_on_its_last_token():
+    one = episode_of("ab", 1.0, replies=[2, 3])
+    one.turns[0].shaping = 0.25
+    assert turn_rewards(one) == [0.25, 1.0]
+    rows = join_rows(rows_of(one, [0.0, 0.0]))
+    rewards = rewards_by_token(one, rows)
+    assert (
+        len(rows) == 1
+        and rewards.tolist() == [0, 0, 0.25, 0, 0, 0, 0, 1.0]
+        and rows[0].mask == [0, 1, 1, 0, 0, 1, 1, 1]
+    )
+    apart = [row for turn in rows_of(one, [0.0, 0.0]) for row in join_rows([turn])]
+    mask = np.concatenate([s.mask for s in apart]).astype(bool)
+    assert rewards_by_token(one, apart)[mask].tolist() == [0, 0.25, 0, 0, 1.0]
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_ppo_credits_tokens_by_what_the_critic_expected(whiten):
+    one = made("ppo", ppo=PPOConfig(gamma=0.5, lam=0.5, whiten=whiten))
+    trajectory = episode_of("ab", 1.0, replies=[1, 1])
+    [row] = join_rows(rows_of(trajectory, [0.125, 0.0]))  # the first turn was credited with .125 besides
+    row.values = [9.0, 0.2, 9.0, 9.0, 0.6]  # what stands on tokens of the environment is not seen
+    one.tokens([(trajectory, [row])], Alone())
+    last = 1.0 - 0.6
+    first = 0.5 * 0.6 - 0.2 + 0.25 * last
+    assert row.returns == pytest.approx([0, first + 0.2, 0, 0, 1.0])
+    raw = np.array([first, last])
+    wanted = (raw - raw.mean()) / math.sqrt(raw.var(ddof=1) + 1e-8) if whiten else raw
+    assert [row.advantages[1], row.advantages[4]] == pytest.approx([wanted[0] + 0.125, wanted[1]])
+
+
+def small(env, algo, tstar, iterations=2):
+    """The preset of an environment with an algorithm, at its smallest."""
+    config = with_algorithm(choose(find_entry(env), "auto")[0], algo)
+    return dataclasses.replace(
+        config,
+        tstar=tstar,
+        iterations=iterations,
+        processes=1,
+        checkpoint_every=1,
+        keep_checkpoints=9,
+        env_options={**config.env_options, "horizon": 6},
+        rollout=dataclasses.replace(config.rollout, tasks=2, group=3, horizon=5),
+        tree=dataclasses.replace(config.tree, kl_samples=2),
+        dapo=DAPOConfig(rounds=2),
+        evaluation=EvaluationConfig(tasks=1, samples=1, split="valid", greedy=False),
+    )
+
+
+# By default one combination of the algorithms with a state or rounds of their own; test_switches.py has the others.
+ALWAYS = {("hotpotqa", "dapo", True), ("hotpotqa", "ppo", False)}
+MATRIX = [(env, algo, tstar) for env in ("hotpotqa", "sokoban-easy") for algo, tstar in COMBINATIONS]
+
+
+@pytest.mark.parametrize(
+    ("env", "algo", "tstar"), [c if c in ALWAYS else pytest.param(*c, marks=pytest.mark.slow) for c in MATRIX]
+)
+def test_every_combination_trains_and_resumes(env, algo, tstar, tmp_path):
+    out, quiet = tmp_path / "run", Console(quiet=True)
+    summary = train(small(env, algo, tstar), out, quiet)
+    assert (summary["algo"], summary["tstar"], summary["iterations"]) == (algo, tstar, 2)
+    whole = (out / "metrics.jsonl").read_text()
+    (out / "summary.json").unlink()  # as if it had been killed after the first checkpoint
+    shutil.rmtree(out / "checkpoints" / "000002")
+    resume_run(out, quiet)
+    assert (out / "metrics.jsonl").read_text() == whole, "an interrupted run and a whole one are the same"
+    metrics = json.loads(whole.splitlines()[-1])
+    assert ("tree_nodes_before" in metrics or "grafts" in metrics) == tstar
+    assert ("value_loss" in metrics) == (algo == "ppo") and ("played_tasks" in metrics) == algo.startswith(
+        "dapo"
+    )
+    assert (out / "checkpoints" / "000002" / "critic.safetensors").exists() == (algo == "ppo")
+
+
+def test_ppo_carries_no_tstar_and_says_so():
+    with pytest.raises(
+        UnknownOption,
+        match=r"--tstar stands on .* which ppo does not: leave --tstar out, or choose --algo grpo or dapo",
+    ):
+        check(Config(env="hotpotqa", algo="ppo", tstar=True))
+    check(with_algorithm(Config(env="hotpotqa"), "ppo"))
+    assert set(ALGORITHMS) == {"grpo", "dapo", "dapo-paper", "gigpo", "ppo"}
+
+
+def test_tasks_divide_by_processes():
+    with pytest.raises(
+        UnknownOption, match=r"--rollout.tasks 4 does not divide by --processes 3: give 1 or 2 or 4 processes"
+    ):
+        check(Config(env="hotpotqa", processes=3))
+    three = Alone()
+    three.size = 3  # as torchrun may start, whatever the options say
+    with pytest.raises(UnknownOption, match="--rollout.tasks 4 does not divide by the 3 processes"):
+        trainer_of(Config(env="hotpotqa"), random_policy(), three)

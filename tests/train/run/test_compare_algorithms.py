@@ -1,0 +1,137 @@
+"""The plan and the tables of ``scripts/studies/compare_algorithms.py``."""
+
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scripts.studies import compare_algorithms as script
+from scripts.studies import compared_tables as tables
+from tstar_envs import UnknownOption
+
+ROOT = Path(__file__).resolve().parents[3]
+PLAN = tomllib.loads((ROOT / "docs/results/algorithms.toml").read_text())
+
+
+def test_every_run_of_the_plan_is_a_run_that_can_be_made(tmp_path):
+    runs = list(script.planned(PLAN, [group["name"] for group in PLAN["groups"]]))
+    assert len({run.name for run in runs}) == len(runs)
+    by_name = {run.name: script.config_of(run, tmp_path) for run in runs if "NO_THOUGHTS" not in run.options}
+    for run in runs:
+        if (config := by_name.get(run.name)) is not None:
+            assert (config.seed, config.evaluation.split, config.processes) == (run.seed, run.split, 1)
+    assert by_name["hotpotqa-tstar-no-surgical-loss-0"].graft.surgical is False
+    assert by_name["sokoban-tstar-state-2"].tree.gamma == 0.95 and not by_name["sokoban-grpo-2"].tstar
+    assert by_name["sokoban-dapo-1"].episodes == 60 * 16 * 8
+    assert "sokoban-dapo-paper-1" not in by_name  # one seed only
+
+
+def test_what_counts_is_named_in_the_plan_and_is_on_test_tasks():
+    groups = {group["name"]: group for group in PLAN["groups"]}
+    for claim in PLAN["claims"]:
+        group = groups[claim["group"]]
+        assert group["split"] == "test" and {claim["first"], claim["second"]} <= group["methods"].keys()
+    assert all(
+        group["split"] == "valid" for name, group in groups.items() if "choices" in name or name == "gap"
+    )
+
+
+def test_an_unknown_group_is_refused_with_the_known_ones():
+    with pytest.raises(UnknownOption, match="choices-blocksworld"):
+        list(script.planned(PLAN, ["nothing"]))
+
+
+def line(method, seed, sampled, greedy, group="g"):
+    outcomes = {"sampled": sampled, "greedy": greedy}
+    start = {"sampled": [0.0] * len(sampled), "greedy": [0.0] * len(greedy)}
+    return {
+        "group": group,
+        "method": method,
+        "seed": seed,
+        "env": "e",
+        "split": "test",
+        "samples": 2,
+        "episodes": 10,
+        "cpu_seconds": 60,
+        "seconds": dict.fromkeys(("rollout", "tree", "valuation", "grafting", "update"), 1.0),
+        "statistics": {},
+        "before": start,
+        "after": outcomes,
+    }
+
+
+def test_tables_pair_by_task_and_by_seed():
+    record = [
+        line("grpo", 0, [2.0, 0.0], [1.0, 0.0]),
+        line("grpo", 1, [0.0, 0.0], [0.0, 0.0]),
+        line("other", 0, [2.0, 2.0], [1.0, 1.0]),
+        line("other", 1, [1.0, 1.0], [1.0, 0.0]),
+        line("other", 2, [0.0, 0.0], [0.0, 0.0]),  # a seed that the base has not: not in the difference
+    ]
+    methods = tables.methods_of(record, "g")
+    assert np.allclose(tables.paired(methods["other"], methods["grpo"], "sampled"), [0.25, 0.75])
+    text = tables.group_table(
+        record, {"name": "g", "env": "e", "split": "test", "methods": {"grpo": "", "other": ""}}
+    )
+    assert (
+        "| grpo | 2 | 10 | 0.250 |" in text
+        and "| other | 3 | 10 | 0.500 | +0.500" in text
+        and "+0.500 +0.500" in text
+    )
+    claims = tables.claims_table(record, [{"group": "g", "first": "other", "second": "grpo"}])
+    assert "g: other - grpo | +0.500" in claims
+    assert "g: grpo - other: T=1 -0.500 (" in tables.comparison(record, "g", "grpo", "other")
+    with pytest.raises(UnknownOption, match="it has: grpo, other"):
+        tables.comparison(record, "g", "grpo", "another")
+
+
+def test_tstar_on_an_algorithm_is_compared_with_that_algorithm_too():
+    one, other, both = [0.0, 2.0], [2.0, 2.0], [1.0, 1.0]
+    record = [line("grpo", 0, one, one), line("dapo", 0, other, other), line("tstar-dapo", 0, both, both)]
+    grpo, dapo, tstar = tables.group_table(
+        record, {"name": "g", "env": "e", "split": "test", "methods": {"grpo": ""}}
+    ).splitlines()[-3:]
+    assert dapo.endswith("| 1.0 | |") and grpo.endswith("| 1.0 | |")
+    assert "| +0.000 (" in tstar and "| 1.0 | -0.500 (" in tstar
+    alone = tables.group_table(
+        record[:2], {"name": "g", "env": "e", "split": "test", "methods": {"grpo": ""}}
+    )
+    assert "algorithm alone" not in alone
+
+
+def test_claims_are_corrected_for_all_that_the_plan_names_run_or_not():
+    tasks = 12  # one sign for all of them: p = 2 / 2**12
+    record = [line("grpo", 0, [0.0] * tasks, [0.0] * tasks), line("other", 0, [2.0] * tasks, [1.0] * tasks)]
+    claims = [{"group": name, "first": "other", "second": "grpo"} for name in ("g", "not yet", "nor this")]
+    alone, corrected = (tables.claims_table(record, claims[:many]).splitlines()[-1] for many in (1, 3))
+    assert alone.endswith("| 0.0005 | 0.0005 |") and corrected.endswith("| 0.0005 | 0.0015 |")
+
+
+RECORD = script.read(ROOT / "docs/results/algorithms.jsonl")
+KNOWN = {group["name"]: group for group in PLAN["groups"]}
+
+
+def test_the_record_is_of_groups_of_the_plan():
+    assert RECORD and all(entry["group"] in KNOWN for entry in RECORD)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if n else [])
+        for n, name in enumerate(sorted({entry["group"] for entry in RECORD}))
+    ],
+)
+def test_the_record_that_is_there_gives_tables(name):
+    assert "| 0." in tables.group_table(RECORD, KNOWN[name])
+
+
+def test_runs_of_the_record_are_named_and_not_made_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        "sys.argv", ["compare_algorithms.py", "--groups", "hotpotqa", "--runs", str(tmp_path / "runs")]
+    )
+    script.main()
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("21 runs of 21 not made: in the record") and "--record FILE" in said
+    assert not (tmp_path / "runs").exists()
