@@ -20,7 +20,7 @@ said=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$said"' EXIT
 trap 'exit 130' INT
 failed=0
-.venv/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder "$@" || failed=$?
+.venv/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder "$@" || failed=$?
 for check in mypy imports; do
   wait "${!check}" || failed=1
   cat "$said/$check"

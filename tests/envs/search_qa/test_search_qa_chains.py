@@ -327,7 +327,7 @@ def test_the_expert_names_nobody_before_it_has_read_the_name() -> None:
             seen += env.step(reply)[0]
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_practice(seed: int, name: str, shipped: QASet) -> None:
     qa_set, corpus = practice_set(seed, dataset=name)
     everything = "\n".join([c for _, c in corpus] + [t.question for t in qa_set.tasks.values()])

@@ -68,7 +68,7 @@ def test_solutions_of_shipped_levels_are_the_solver_s(difficulty: str) -> None:
         assert solve_state(level.room, level.start) == level.moves, task_id
 
 
-@pytest.mark.parametrize("alone", [0, ALONE])
+@pytest.mark.parametrize("alone", [0, pytest.param(ALONE, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
 def test_every_state_of_a_room(difficulty: str, alone: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Table and search agree on all states of small rooms, lost ones among them, down to the very moves."""

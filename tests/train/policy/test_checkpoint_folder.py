@@ -79,7 +79,13 @@ def test_the_files_of_the_tokenizer_and_the_names_of_the_rotary_embedding_stay(t
     assert (made / "generation_config.json").is_file()
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in REFUSED])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if n % 3 else [])
+        for n, name in enumerate(name for name in MODELS if name not in REFUSED)
+    ],
+)
 def test_a_checkpoint_is_read_as_its_model(name, tmp_path):
     source = published(name, tmp_path / "model")
     made = checkpoint_of(source, tmp_path / "run")

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 PLAN = tomllib.loads((ROOT / "docs/results/algorithms.toml").read_text())
 
 
+@pytest.mark.slow
 def test_every_run_of_the_plan_is_a_run_that_can_be_made(tmp_path):
     runs = list(script.planned(PLAN, [group["name"] for group in PLAN["groups"]]))
     assert len({run.name for run in runs}) == len(runs)

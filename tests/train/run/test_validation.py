@@ -309,6 +309,7 @@ def test_lost_weights_and_lost_records_are_reported(copied, capsys):
     )
 
 
+@pytest.mark.slow
 def test_where_the_start_is_best_it_is_said_and_nothing_is_measured_again(tmp_path, capsys):
     """At a learning rate that breaks the policy."""
     out = tmp_path / "run"
@@ -419,7 +420,9 @@ LEARNERS = {
 }
 
 
-@pytest.mark.parametrize("kind", LEARNERS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind == "critic" else pytest.mark.slow) for kind in LEARNERS]
+)
 def test_a_trained_learner_is_brought_back_to_its_best_file_by_file(kind, tmp_path):
     """The end of a run loads earlier weights into a learner that has gone on, not into a new one."""
     config = LEARNERS[kind](

@@ -67,9 +67,9 @@ class Definition:
     ("env", "count", "symmetry", "history"),
     [
         ("hotpotqa", 3, "max", "sequence"),
-        ("hotpotqa", 3, "mean", "state"),
+        pytest.param("hotpotqa", 3, "mean", "state", marks=pytest.mark.slow),
         ("sokoban-easy", 3, "max", "sequence"),
-        ("blocksworld-stack", 3, "max", "sequence"),
+        pytest.param("blocksworld-stack", 3, "max", "sequence", marks=pytest.mark.slow),
         ("blocksworld-stack", 3, "forward", "state"),
     ],
 )
