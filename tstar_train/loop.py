@@ -26,7 +26,7 @@ from tstar_train.learner.update import Batching, UpdateStats, annotate, update
 from tstar_train.policy.model import Policy
 from tstar_train.rollout.collect import TaskStream, sample_groups, sampling_of, training_spec
 from tstar_train.tree import Divergence
-from tstar_train.types import GroupResult, Played
+from tstar_train.types import Group, IterationData
 
 _GIB = 1 << 30
 
@@ -66,7 +66,256 @@ class Clock:
         self._last = now
 
 
-def anchor(result: GroupResult, divergence: Divergence) -> tuple[str, str]:
+@dataclass
+class Trainer:
+    """All that an iteration reads and changes, on one rank.
+
+    Attributes:
+        config: the run's options.
+        world: the ranks.
+        policy: model, tokenizer and codec.
+        engine: samples from the policy.
+        learner: changes its weights.
+        algorithm: whose episodes and turns are compared with which.
+        stream: the training tasks.
+        cursor: how many of them were played.
+        grafted: (task, state key) of divergences that already produced a graft, for anchor reuse; the first rank's.
+        whole: whether all of this is as a finished iteration left it; false from an iteration's first optimizer step until its figures
+            are written. Only a whole state may be saved.
+        told: called with a text about how far a long measurement is.
+    """
+
+    config: Config
+    world: World
+    policy: Policy
+    engine: Engine
+    learner: Learner
+    algorithm: Algorithm
+    stream: TaskStream
+    cursor: int = 0
+    grafted: set[tuple[str, str]] = field(default_factory=set)
+    whole: bool = True
+    told: Callable[[str], None] = lambda text: None
+
+    def tstar(self, data: IterationData) -> TStar | None:
+        """T-STAR as this iteration samples; None if it is off."""
+        if not self.config.tstar:
+            return None
+        sampling = sampling_of(self.config, data.temperature)
+        return TStar(self.config, self.engine, self.policy.codec, training_spec(self.config), sampling)
+
+    def batching(self, data: IterationData) -> Batching:
+        """How this iteration's rows are computed."""
+        optim, model = self.config.optim, self.policy.model
+        most = most_nats(self.policy, optim.max_logprob_difference)
+        return Batching(
+            optim.micro_tokens, data.temperature, self.policy.codec.pad, model.device, most, optim.max_loss
+        )
+
+
+@dataclass
+class IterationResult:
+    """What an iteration did.
+
+    Attributes:
+        metrics: deterministic figures, by name; on the first rank alone.
+        seconds: by phase.
+        memory: on a GPU, by phase, the most GiB that tensors took at once (see ``Clock``); of the rank that took most.
+        played: groups, trees and grafts of all ranks, on the first rank; on the others of their own.
+    """
+
+    metrics: dict[str, Any]
+    seconds: dict[str, float]
+    memory: dict[str, float]
+    played: IterationData
+
+
+def iterate(
+    trainer: Trainer, number: int, passed: float = 0.0, *, now: Callable[[], float] = time.perf_counter
+) -> IterationResult:
+    """One iteration; all ranks call it.
+
+    Args:
+        trainer: changed in place.
+        number: of the iteration, from 0.
+        passed: share of the run's ``minutes`` that have passed; it is the first rank's clock that counts.
+        now: what the phases' seconds are read from.
+
+    Raises:
+        InfrastructureError: most episodes failed; nothing has been learnt from the others.
+        NotFinite: a loss, log-probability or gradient is no number; the weights are those of before this optimizer step.
+        EngineMismatch: sampler and trainer disagree about the probability of what was sampled; no step was taken.
+        RankFailed: another process failed.
+    """
+    data, clock = begin(trainer, number, passed), Clock(now, trainer.policy.model.device)
+
+    # Sample groups of episodes, and select those that are learnt from (DAPO drops some, and plays others in their place).
+    collect_groups(trainer, data)
+    clock.phase("rollout")
+
+    # Cognitive trees: turns that the policy cannot tell apart become one node.
+    build_trees(trainer, data)
+    clock.phase("tree")
+
+    # The algorithm's episode term, or the Q-tree's in its place; the step term is added in either case.
+    compute_advantages(trainer, data)
+    clock.phase("valuation")
+
+    # Thought grafting: at every divergence the policy writes what it should have thought.
+    graft_thoughts(trainer, data)
+    clock.phase("grafting")
+
+    # Advantages of turns become advantages of tokens.
+    make_sequences(trainer, data)
+
+    # L = L_base + lambda * L_surgical, then the reference follows the policy.
+    stats = update_policy(trainer, data)
+    clock.phase("update")
+
+    return finish(trainer, data, stats, clock)
+
+
+def begin(trainer: Trainer, number: int, passed: float) -> IterationData:
+    """The iteration's place in the run's schedules; the engine gets the trainer's weights."""
+    with together(trainer.world):
+        hand_over(trainer.policy, trainer.engine, trainer.learner.weights())
+    config = trainer.config
+    done = max(share_of_episodes(config, trainer.cursor), passed)
+    return IterationData(
+        number, done, trainer.algorithm.temperature(max(number / max(1, config.iterations - 1), done))
+    )
+
+
+def collect_groups(trainer: Trainer, data: IterationData) -> None:
+    """Fills ``data.groups`` with trajectories."""
+    groups = sample_groups(
+        trainer.config,
+        trainer.algorithm,
+        trainer.engine,
+        trainer.policy.codec,
+        trainer.stream,
+        trainer.cursor,
+        trainer.world,
+        data,
+    )
+    data.groups = [Group(trajectories) for trajectories in groups]
+
+
+def build_trees(trainer: Trainer, data: IterationData) -> None:
+    """Fills the groups' trees, if T-STAR is on."""
+    with together(trainer.world):
+        if (tstar := trainer.tstar(data)) is not None:
+            trees = tstar.trees([g.trajectories for g in data.groups], data.number, data.work)
+            for group, tree in zip(data.groups, trees, strict=True):
+                group.tree = tree
+
+
+def compute_advantages(trainer: Trainer, data: IterationData) -> None:
+    """Fills the groups' advantages and divergences."""
+    algorithm = trainer.algorithm
+    with together(trainer.world):
+        tstar = trainer.tstar(data)
+        for group in data.groups:
+            credit, steps = algorithm.episode(group.trajectories), algorithm.step(group.trajectories)
+            if tstar is not None:
+                credit = tstar.value(group.tree, credit)
+                group.divergences = tstar.divergences(group.tree)
+            if steps is not None:
+                credit = [whole + own for whole, own in zip(credit, steps, strict=True)]
+            group.advantages = credit
+
+
+def graft_thoughts(trainer: Trainer, data: IterationData) -> None:
+    """Fills ``data.grafts``, if T-STAR is on. The engine then frees what it needs for sampling: the update needs the memory."""
+    with together(trainer.world):
+        if (tstar := trainer.tstar(data)) is not None:
+            data.grafts = tstar.graft(data.groups, data.number)
+        trainer.engine.release()
+
+
+def make_sequences(trainer: Trainer, data: IterationData) -> None:
+    """Fills ``data.episodes``: token sequences, with old log-probabilities and a critic's values where they are needed."""
+    algorithm = trainer.algorithm
+    with together(trainer.world):
+        data.episodes = make_rows(trainer.config, data.groups)
+        annotate(
+            trainer.learner,
+            data.sequences,
+            trainer.batching(data),
+            values=algorithm.needs_values,
+            old=not trainer.engine.exact,
+        )
+    algorithm.tokens(data.episodes, trainer.world)
+
+
+def update_policy(trainer: Trainer, data: IterationData) -> UpdateStats:
+    """Takes the iteration's optimizer steps."""
+    config, learner = trainer.config, trainer.learner
+    pairs = data.grafts.kept if config.graft.surgical else []
+    before = learner.steps
+    try:
+        stats = update(
+            learner,
+            dealt_steps(data.sequences, pairs, config.optim.updates),
+            trainer.algorithm.terms(),
+            SurgicalTerm(config.graft.weight, config.graft.beta),
+            trainer.world,
+            factor=rate(config, data.number, data.done),
+            batching=trainer.batching(data),
+        )
+    finally:
+        trainer.whole = trainer.whole and learner.steps == before
+    trainer.whole = False
+    learner.end_iteration()
+    return stats
+
+
+def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, clock: Clock) -> IterationResult:
+    """Gathers what all ranks did; the first rank measures it."""
+    world = trainer.world
+    data.seconds, data.memory = clock.seconds, clock.memory
+    data.episodes = []  # no other rank needs the tokens' figures
+    parts = world.gather(data)
+    data = IterationData.together(parts) if parts else data
+    trainer.cursor += world.first(data.tasks)
+    if world.rank:
+        return IterationResult({}, data.seconds, data.memory, data)
+    metrics = summarize(trainer.config, data, stats, trainer.grafted)
+    kept = {(g.group, g.worst_step) for g in data.grafts.kept}
+    trainer.grafted |= {
+        anchor(g, d)
+        for g in data.groups
+        for d in g.divergences
+        if (g.trajectories[0].group, d.worst_step) in kept
+    }
+    return IterationResult(metrics, data.seconds, data.memory, data)
+
+
+def share_of_episodes(config: Config, tasks: int) -> float:
+    """How much of ``episodes`` was sampled when so many tasks have been played; 0 where only iterations are counted."""
+    return tasks * config.rollout.group / config.episodes if config.episodes is not None else 0.0
+
+
+def share_of_minutes(config: Config, seconds: float) -> float:
+    """How much of ``minutes`` has passed after so many seconds of training; 0 where time is not limited."""
+    return seconds / (60 * config.minutes) if config.minutes is not None else 0.0
+
+
+def rate(config: Config, number: int, done: float = 0.0) -> float:
+    """Factor of the learning rate: 1, then falling linearly over the last ``decay`` share of the run.
+
+    Args:
+        config: of the run.
+        number: of the iteration, from 0.
+        done: share of the run's episodes or minutes that are used up before it, where they are limited.
+    """
+    if not config.optim.decay:
+        return 1.0
+    left = min(config.iterations - number, config.iterations * max(0.0, 1 - done))
+    return min(1.0, left / (config.iterations * config.optim.decay))
+
+
+def anchor(result: Group, divergence: Divergence) -> tuple[str, str]:
     """(task, state key) of the step before a divergence: which decision it is, across iterations."""
     worst, turn = divergence.worst_step
     trajectory = result.trajectories[worst]
@@ -74,7 +323,7 @@ def anchor(result: GroupResult, divergence: Divergence) -> tuple[str, str]:
 
 
 def summarize(
-    config: Config, played: Played, stats: UpdateStats, grafted: set[tuple[str, str]]
+    config: Config, played: IterationData, stats: UpdateStats, grafted: set[tuple[str, str]]
 ) -> dict[str, Any]:
     """Every figure of an iteration, except times (docs/tstar.md); None where nothing was there to measure it on."""
     results, grafts, work = played.groups, played.grafts, played.work
@@ -141,7 +390,7 @@ def summarize(
     }
 
 
-def _tree_metrics(results: Sequence[GroupResult], everywhere: bool) -> dict[str, Any]:
+def _tree_metrics(results: Sequence[Group], everywhere: bool) -> dict[str, Any]:
     """Means over the trees of groups whose rewards differ, or over all; none where no tree was built.
 
     The spread of divergent nodes is a mean over the trees that have any.
@@ -157,7 +406,7 @@ def _tree_metrics(results: Sequence[GroupResult], everywhere: bool) -> dict[str,
     return metrics
 
 
-def _weight_change(results: Sequence[GroupResult]) -> float | None:
+def _weight_change(results: Sequence[Group]) -> float | None:
     """How far the tree's gradient weights are from GRPO's, over steps with equal context and text; None where none has any weight."""
     ours: list[np.ndarray] = []
     theirs: list[np.ndarray] = []
@@ -180,202 +429,3 @@ def _known(figure: float) -> float | None:
 
 def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if len(values) else None
-
-
-@dataclass
-class Trainer:
-    """All that an iteration reads and changes, on one rank.
-
-    Attributes:
-        config: the run's options.
-        world: the ranks.
-        policy: model, tokenizer and codec.
-        engine: samples from the policy.
-        learner: changes its weights.
-        algorithm: whose episodes and turns are compared with which.
-        stream: the training tasks.
-        cursor: how many of them were played.
-        grafted: (task, state key) of divergences that already produced a graft, for anchor reuse; the first rank's.
-        whole: whether all of this is as a finished iteration left it; false from an iteration's first optimizer step until its figures
-            are written. Only a whole state may be saved.
-        told: called with a text about how far a long measurement is.
-    """
-
-    config: Config
-    world: World
-    policy: Policy
-    engine: Engine
-    learner: Learner
-    algorithm: Algorithm
-    stream: TaskStream
-    cursor: int = 0
-    grafted: set[tuple[str, str]] = field(default_factory=set)
-    whole: bool = True
-    told: Callable[[str], None] = lambda text: None
-
-
-@dataclass
-class IterationResult:
-    """What an iteration did.
-
-    Attributes:
-        metrics: deterministic figures, by name; on the first rank alone.
-        seconds: by phase.
-        memory: on a GPU, by phase, the most GiB that tensors took at once (see ``Clock``); of the rank that took most.
-        played: groups, trees and grafts of all ranks, on the first rank; on the others of their own.
-    """
-
-    metrics: dict[str, Any]
-    seconds: dict[str, float]
-    memory: dict[str, float]
-    played: Played
-
-
-def iterate(
-    trainer: Trainer, number: int, passed: float = 0.0, *, now: Callable[[], float] = time.perf_counter
-) -> IterationResult:
-    """One iteration; all ranks call it.
-
-    Args:
-        trainer: changed in place.
-        number: of the iteration, from 0.
-        passed: share of the run's ``minutes`` that have passed; it is the first rank's clock that counts.
-        now: what the phases' seconds are read from.
-
-    Raises:
-        InfrastructureError: most episodes failed; nothing has been learnt from the others.
-        NotFinite: a loss, log-probability or gradient is no number; the weights are those of before this optimizer step.
-        EngineMismatch: sampler and trainer disagree about the probability of what was sampled; no step was taken.
-        RankFailed: another process failed.
-    """
-    config, algorithm, learner, world, codec = (
-        trainer.config,
-        trainer.algorithm,
-        trainer.learner,
-        trainer.world,
-        trainer.policy.codec,
-    )
-    played, clock = Played(), Clock(now, trainer.policy.model.device)
-    with together(world):
-        hand_over(trainer.policy, trainer.engine, learner.weights())
-    done = max(share_of_episodes(config, trainer.cursor), passed)
-    temperature = algorithm.temperature(max(number / max(1, config.iterations - 1), done))
-
-    # Collect, and select the groups that are learnt from (DAPO drops some, and plays others in their place).
-    groups = sample_groups(
-        config,
-        algorithm,
-        trainer.engine,
-        codec,
-        trainer.stream,
-        trainer.cursor,
-        number,
-        temperature,
-        world,
-        played,
-    )
-    clock.phase("rollout")
-    with together(world):
-        # Build trees: turns that the policy cannot tell apart become one node.
-        tstar = (
-            TStar(config, trainer.engine, codec, training_spec(config), sampling_of(config, temperature))
-            if config.tstar
-            else None
-        )
-        trees = [None] * len(groups) if tstar is None else tstar.trees(groups, number, played.work)
-        clock.phase("tree")
-
-        # Value: the algorithm's episode term, or the Q-tree's in its place; the step term is added in either case.
-        for group, tree in zip(groups, trees, strict=True):
-            credit = (
-                algorithm.episode(group) if tstar is None else tstar.value(tree, algorithm.episode(group))
-            )
-            steps = algorithm.step(group)
-            if steps is not None:
-                credit = [whole + own for whole, own in zip(credit, steps, strict=True)]
-            played.groups.append(
-                GroupResult(group, credit, tree, [] if tstar is None else tstar.divergences(tree))
-            )
-        clock.phase("valuation")
-
-        # Graft: at every divergence the policy writes what it should have thought.
-        if tstar is not None:
-            played.grafts = tstar.graft(played.groups, number)
-        trainer.engine.release()  # what it needs for sampling is memory that the update needs
-        clock.phase("grafting")
-
-        # Make rows: credited turns become credited tokens.
-        episodes = make_rows(config, played.groups)
-        most = most_nats(trainer.policy, config.optim.max_logprob_difference)
-        batching = Batching(
-            config.optim.micro_tokens,
-            temperature,
-            codec.pad,
-            trainer.policy.model.device,
-            most,
-            config.optim.max_loss,
-        )
-        sequences = [s for _, rows in episodes for s in rows]
-        annotate(learner, sequences, batching, values=algorithm.needs_values, old=not trainer.engine.exact)
-    algorithm.tokens(episodes, world)
-    pairs = played.grafts.kept if config.graft.surgical else []
-    batch = dealt_steps(sequences, pairs, config.optim.updates)
-
-    # Update: L = L_base + lambda * L_surgical, then the reference follows the policy.
-    before = learner.steps
-    try:
-        surgical = SurgicalTerm(config.graft.weight, config.graft.beta)
-        stats = update(
-            learner,
-            batch,
-            algorithm.terms(),
-            surgical,
-            world,
-            factor=rate(config, number, done),
-            batching=batching,
-        )
-    finally:
-        trainer.whole = trainer.whole and learner.steps == before
-    trainer.whole = False
-    learner.end_iteration()
-    clock.phase("update")
-
-    played.seconds, played.memory = clock.seconds, clock.memory
-    parts = world.gather(played)
-    played = Played.together(parts) if parts else played
-    trainer.cursor += world.first(played.tasks)
-    if world.rank:
-        return IterationResult({}, played.seconds, played.memory, played)
-    metrics = summarize(config, played, stats, trainer.grafted)
-    kept = {(g.group, g.worst_step) for g in played.grafts.kept}
-    trainer.grafted |= {
-        anchor(g, d)
-        for g in played.groups
-        for d in g.divergences
-        if (g.trajectories[0].group, d.worst_step) in kept
-    }
-    return IterationResult(metrics, played.seconds, played.memory, played)
-
-
-def share_of_episodes(config: Config, tasks: int) -> float:
-    """How much of ``episodes`` was sampled when so many tasks have been played; 0 where only iterations are counted."""
-    return tasks * config.rollout.group / config.episodes if config.episodes is not None else 0.0
-
-
-def share_of_minutes(config: Config, seconds: float) -> float:
-    """How much of ``minutes`` has passed after so many seconds of training; 0 where time is not limited."""
-    return seconds / (60 * config.minutes) if config.minutes is not None else 0.0
-
-
-def rate(config: Config, number: int, done: float = 0.0) -> float:
-    """Factor of the learning rate: 1, then falling linearly over the last ``decay`` share of the run.
-
-    Args:
-        config: of the run.
-        number: of the iteration, from 0.
-        done: share of the run's episodes or minutes that are used up before it, where they are limited.
-    """
-    if not config.optim.decay:
-        return 1.0
-    left = min(config.iterations - number, config.iterations * max(0.0, 1 - done))
-    return min(1.0, left / (config.iterations * config.optim.decay))

@@ -37,7 +37,7 @@ from tstar_envs.redaction import redacted_parts
 from tstar_train.config import Config
 from tstar_train.loop import IterationResult
 from tstar_train.tree import tree_to_dict
-from tstar_train.types import GroupResult
+from tstar_train.types import Group
 
 SECONDS_BETWEEN_LINES = 30.0  # where there is no terminal
 
@@ -364,7 +364,7 @@ class RunFolder:
             handle.flush()
             os.fsync(handle.fileno())
 
-    def _tree(self, group: GroupResult, result: IterationResult) -> dict[str, Any]:
+    def _tree(self, group: Group, result: IterationResult) -> dict[str, Any]:
         first = group.trajectories[0]
         grafts = [
             {
@@ -453,7 +453,7 @@ def _has_episodes(metrics: dict[str, Any]) -> bool:
     return metrics.get("reward", 0.0) is not None or bool(metrics.get("failed_episodes"))
 
 
-def _most_telling(groups: list[GroupResult]) -> list[GroupResult]:
+def _most_telling(groups: list[Group]) -> list[Group]:
     """The groups with most divergences, else the first ones."""
     return sorted(groups, key=lambda g: (-len(g.divergences), g.trajectories[0].group))[:_EPISODE_GROUPS]
 

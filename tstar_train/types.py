@@ -181,8 +181,8 @@ def join_rows(rows: Sequence[Row]) -> list[TokenSequence]:
 
 
 @dataclass
-class GroupResult:
-    """What was made of one group.
+class Group:
+    """Episodes of one task, with what was made of them.
 
     Attributes:
         trajectories: its members, without those that failed for want of infrastructure.
@@ -192,9 +192,9 @@ class GroupResult:
     """
 
     trajectories: list[Trajectory]
-    advantages: list[NDArray[np.float64]]
-    tree: Tree | None
-    divergences: list[Divergence]
+    advantages: list[NDArray[np.float64]] = field(default_factory=list)
+    tree: Tree | None = None
+    divergences: list[Divergence] = field(default_factory=list)
 
 
 def without_failed(group: Sequence[Trajectory]) -> list[Trajectory]:
@@ -288,12 +288,16 @@ def failed(episode: Episode) -> bool:
 
 
 @dataclass
-class Played:
-    """What an iteration's tasks gave, of one rank or of all.
+class IterationData:
+    """Data of one iteration, of one rank or of all; each step of ``loop.iterate`` fills its part.
 
     Attributes:
+        number: of the iteration, from 0.
+        done: share of the run's episodes or minutes that were used up before it, where they are limited.
+        temperature: of its samples.
         groups: in order of task; one of which every episode failed is missing, and so is one that was not learnt from.
-        failed: episodes that failed for want of infrastructure, which are in no group.
+        episodes: every trajectory of this rank with its token sequences; empty once the policy was updated.
+        failed: episodes lost to infrastructure errors; they are in no group.
         overlong: episodes that ended because their context left no room for a reply; one that never began is in no group.
         tasks: how many tasks were played.
         dropped_groups: how many groups were played but are not learnt from (dynamic sampling).
@@ -303,7 +307,11 @@ class Played:
         memory: per phase, GiB on a GPU; of all ranks together those of the one with most.
     """
 
-    groups: list[GroupResult] = field(default_factory=list)
+    number: int = 0
+    done: float = 0.0
+    temperature: float = 1.0
+    groups: list[Group] = field(default_factory=list)
+    episodes: list[tuple[Trajectory, list[TokenSequence]]] = field(default_factory=list)
     failed: list[Episode] = field(default_factory=list)
     overlong: int = 0
     tasks: int = 0
@@ -313,10 +321,15 @@ class Played:
     seconds: dict[str, float] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def sequences(self) -> list[TokenSequence]:
+        """All token sequences of this rank."""
+        return [sequence for _, sequences in self.episodes for sequence in sequences]
+
     @classmethod
-    def together(cls, parts: Sequence[Played]) -> Played:
-        """Join what all ranks played, in order of rank."""
-        whole = cls()
+    def together(cls, parts: Sequence[IterationData]) -> IterationData:
+        """Joins the data of all ranks, in order of rank."""
+        whole = cls(parts[0].number, parts[0].done, parts[0].temperature)
         for part in parts:
             whole.groups += part.groups
             whole.failed += part.failed

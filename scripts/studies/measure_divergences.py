@@ -30,7 +30,7 @@ from tstar_train.recipes.recipe import policy_name
 from tstar_train.rollout.collect import play_on, sampling_of, training_spec
 from tstar_train.tree import Divergence
 from tstar_train.tree.node import Member
-from tstar_train.types import GroupResult
+from tstar_train.types import Group
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Options:
     """How steps are merged into nodes: depth or state (--tree.nodes)."""
 
 
-Found = tuple[GroupResult, Divergence]
+Found = tuple[Group, Divergence]
 
 
 class Plays:

@@ -13,7 +13,7 @@ from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.kl import ActionKL, ExactKL, prefetch_together
 from tstar_train.rollout.player import Sampling
 from tstar_train.tree import Divergence, Tree, build_trees
-from tstar_train.types import Grafts, GroupResult, KLWork, Trajectory
+from tstar_train.types import Grafts, Group, KLWork, Trajectory
 
 
 class TStar:
@@ -108,7 +108,7 @@ class TStar:
             else tree.divergences(self._config.tree.delta, shrink=self._config.graft.shrink)
         )
 
-    def graft(self, groups: Sequence[GroupResult], number: int) -> Grafts:
+    def graft(self, groups: Sequence[Group], number: int) -> Grafts:
         """Rectified thoughts at the divergences, verified if the options say so.
 
         Args:

@@ -11,7 +11,7 @@ from tstar_envs import Step
 from tstar_train.advantages import below_zero
 from tstar_train.config import Config, RolloutConfig
 from tstar_train.losses import Aggregation, token_weight
-from tstar_train.types import GroupResult, TokenSequence, Trajectory, Turn, join_rows, rows_of
+from tstar_train.types import Group, TokenSequence, Trajectory, Turn, join_rows, rows_of
 
 
 def penalties(steps: Sequence[Step], rollout: RolloutConfig) -> NDArray[np.float64]:
@@ -61,7 +61,7 @@ def progress_made(turns: Sequence[Turn]) -> NDArray[np.float64]:
 _AGGREGATION: dict[str, Aggregation] = {"token-mean": "token-mean", "episode-mean": "seq-mean-token-mean"}
 
 
-def make_rows(config: Config, groups: Sequence[GroupResult]) -> list[tuple[Trajectory, list[TokenSequence]]]:
+def make_rows(config: Config, groups: Sequence[Group]) -> list[tuple[Trajectory, list[TokenSequence]]]:
     """Every trajectory with its rows: its turns' advantages, less their penalties, plus what they are credited with besides.
 
     Args:

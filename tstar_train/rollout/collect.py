@@ -28,7 +28,7 @@ from tstar_train.distributed import World, together
 from tstar_train.engines.base import Engine
 from tstar_train.policy.codec import Codec
 from tstar_train.rollout.player import PolicyPlayer, Sampling, overlong, transcript_of
-from tstar_train.types import Played, Trajectory, failed, without_failed
+from tstar_train.types import IterationData, Trajectory, failed, without_failed
 
 MOST = 0.5  # share of the episodes above which a run stops
 
@@ -215,10 +215,8 @@ def sample_groups(
     codec: Codec,
     stream: TaskStream,
     cursor: int,
-    number: int,
-    temperature: float,
     world: World,
-    played: Played,
+    data: IterationData,
 ) -> list[list[Trajectory]]:
     """The groups that this rank learns from; all ranks call it.
 
@@ -231,18 +229,16 @@ def sample_groups(
         engine: samples replies.
         codec: turns to ids.
         stream: the tasks.
-        cursor: where the iteration begins in the stream; it has used ``played.tasks`` of all ranks at the end.
-        number: of the iteration, from 0.
-        temperature: of the samples.
+        cursor: where the iteration begins in the stream; it has used ``data.tasks`` of all ranks at the end.
         world: the ranks.
-        played: this rank's counts; changed.
+        data: the iteration's number and temperature; this rank's counts are written.
 
     Raises:
         InfrastructureError: most episodes failed, on all ranks together.
     """
     kept: list[list[Trajectory]] = []
     spec, size = training_spec(config), config.rollout.group
-    sampling = replace(sampling_of(config, temperature), progress=config.rollout.progress_credit > 0)
+    sampling = replace(sampling_of(config, data.temperature), progress=config.rollout.progress_credit > 0)
     missing, wanted = (
         _missing_by_rank(config.rollout.tasks // world.size, world),
         config.rollout.tasks // world.size,
@@ -264,37 +260,37 @@ def sample_groups(
                 mine,
                 size=size,
                 split=config.split,
-                seed=f"{config.seed}/rollout/{number}{again}",
+                seed=f"{config.seed}/rollout/{data.number}{again}",
                 sampling=sampling,
                 first_group=first + place,
                 repeats=repeats,
             )
-            played.tasks += len(mine)
-            played.failed += [t.episode for t in trajectories if failed(t.episode)]
-            played.overlong += sum(overlong(t.episode) for t in trajectories)
+            data.tasks += len(mine)
+            data.failed += [t.episode for t in trajectories if failed(t.episode)]
+            data.overlong += sum(overlong(t.episode) for t in trajectories)
             groups = [
                 g for i in range(len(mine)) if (g := without_failed(trajectories[i * size : (i + 1) * size]))
             ]
             algorithm.shape([t for g in groups for t in g])
             good = [g for g in groups if algorithm.keeps(g)]
-            played.dropped_groups += len(groups) - len(good)
+            data.dropped_groups += len(groups) - len(good)
             kept += good
-        stop_if_most_failed_anywhere(played, size, world)
+        stop_if_most_failed_anywhere(data, size, world)
         first, round_number = first + len(tasks), round_number + 1
         # A group that infrastructure took is not played again: what is down would be asked without end.
-        lost = played.tasks - len(kept) - played.dropped_groups
+        lost = data.tasks - len(kept) - data.dropped_groups
         missing = _missing_by_rank(wanted - len(kept) - lost, world)
     return kept
 
 
-def stop_if_most_failed_anywhere(played: Played, size: int, world: World) -> None:
+def stop_if_most_failed_anywhere(data: IterationData, size: int, world: World) -> None:
     """Stop as ``stop_if_most_failed`` does, counting all ranks together.
 
     Raises:
         InfrastructureError: on all ranks.
     """
-    failures = [e for part in world.gather(played.failed) for e in part]
-    tasks = int(world.sum(torch.tensor([played.tasks])).item())
+    failures = [e for part in world.gather(data.failed) for e in part]
+    tasks = int(world.sum(torch.tensor([data.tasks])).item())
     with together(world):
         stop_if_most_failed(failures, tasks * size)
 

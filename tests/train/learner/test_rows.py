@@ -25,7 +25,7 @@ from tstar_train.learner.update import Batching, update
 from tstar_train.policy.codec import thought_length
 from tstar_train.rollout.collect import EnvSpec, collect, sample_groups
 from tstar_train.rollout.player import Sampling
-from tstar_train.types import Branch, Graft, GroupResult, Played, TokenSequence, join_rows, rows_of
+from tstar_train.types import Branch, Graft, Group, IterationData, TokenSequence, join_rows, rows_of
 
 
 @pytest.fixture(scope="module")
@@ -316,11 +316,11 @@ def test_episode_mean_is_the_mean_of_each_episodes_own_gradient(played):
             rollout=RolloutConfig(max_tokens=12, context=context, history=1, group=4),
             optim=OptimConfig(aggregation="episode-mean", micro_tokens=700),
         )
-        played = Played()
+        played = IterationData()
         groups = sample_groups(
-            config, GRPO(config), LocalEngine(policy), policy.codec, Given(tasks), 0, 0, 1.0, Alone(), played
+            config, GRPO(config), LocalEngine(policy), policy.codec, Given(tasks), 0, Alone(), played
         )
-        results = [GroupResult(g, GRPO(config).episode(g), None, []) for g in groups]
+        results = [Group(g, GRPO(config).episode(g)) for g in groups]
         rows = [sequence for _, sequences in make_rows(config, results) for sequence in sequences]
         episodes = {}
         for chance, sequence in enumerate(rows):

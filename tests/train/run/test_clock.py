@@ -11,7 +11,7 @@ import torch
 from tstar_train.config import Config
 from tstar_train.loop import Clock, IterationResult
 from tstar_train.tracking import RunFolder
-from tstar_train.types import Played
+from tstar_train.types import IterationData
 
 
 def test_phases_follow_one_another():
@@ -35,16 +35,16 @@ def test_the_most_memory_of_each_phase_on_a_gpu():
 
 
 def test_of_all_ranks_the_slowest_and_the_one_with_most_memory():
-    one = Played(seconds={"rollout": 1.0, "update": 4.0}, memory={"update": 2.0})
-    other = Played(seconds={"rollout": 3.0, "update": 2.0}, memory={"update": 5.0})
-    whole = Played.together([one, other])
+    one = IterationData(seconds={"rollout": 1.0, "update": 4.0}, memory={"update": 2.0})
+    other = IterationData(seconds={"rollout": 3.0, "update": 2.0}, memory={"update": 5.0})
+    whole = IterationData.together([one, other])
     assert whole.seconds == {"rollout": 3.0, "update": 4.0} and whole.memory == {"update": 5.0}
 
 
 @pytest.mark.parametrize("memory", [{}, {"update": 5.0}])
 def test_it_is_logged_beside_the_seconds(memory, tmp_path):
     folder = RunFolder(tmp_path, Config(env="tstar/Sokoban-easy"))
-    folder.log(1, IterationResult({"reward": 1.0}, {"update": 2.0}, memory, Played()), 2.5)
+    folder.log(1, IterationResult({"reward": 1.0}, {"update": 2.0}, memory, IterationData()), 2.5)
     folder.close()
     (line,) = map(json.loads, (tmp_path / "timings.jsonl").read_text().splitlines())
     more = {"gpu_memory_peak_gib": memory} if memory else {}
