@@ -38,7 +38,7 @@ def keys(count: int, samples: int = 1) -> list[tuple[str, int]]:
 OWN = ["own_agents:Full", "own_agents:function", "own_agents:Slow", "own_agents:SlowAsync"]
 
 
-@pytest.mark.parametrize("spec", ["random", "oracle", "tiny", *OWN])
+@pytest.mark.parametrize("spec", ["random", "oracle", pytest.param("tiny", marks=pytest.mark.slow), *OWN])
 def test_episodes_are_the_same_however_many_are_played_at_once(spec: str) -> None:
     if spec == "tiny":
         pytest.importorskip("torch")

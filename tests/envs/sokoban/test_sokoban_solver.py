@@ -46,7 +46,9 @@ def play(text: str, moves: list[str]) -> bool:
     return is_solved(room, state)
 
 
-@pytest.mark.parametrize("difficulty", list(DIFFICULTIES))
+@pytest.mark.parametrize(
+    "difficulty", [d if d != "hard" else pytest.param(d, marks=pytest.mark.slow) for d in DIFFICULTIES]
+)
 def test_lengths_equal_breadth_first_search(difficulty: str) -> None:
     levels = load_shipped(difficulty)
     for task_id in levels.by_split["test"][

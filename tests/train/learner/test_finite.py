@@ -106,6 +106,7 @@ def broken_helper(world):
     iterate(trainer(spoilt, random_policy(spread=0.02), TASKS, world), 0)
 
 
+@pytest.mark.slow
 def test_a_helpers_share_counts_as_much():
     with launched(2, broken_helper, 5.0) as world:
         one = trainer(PENALISED, random_policy(spread=0.02), TASKS, world)  # what this process plays is sound

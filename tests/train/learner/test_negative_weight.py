@@ -54,6 +54,7 @@ def test_the_gradient_is_linear_in_the_weight_and_penalties_are_not_weighed():
     torch.testing.assert_close(penalised_whole - penalised_none, negative, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_gradient_is_linear_in_the_progress_credit_and_what_is_below_zero_is_weighed():
     torch.set_num_threads(1)
     without, one, three = (

@@ -90,6 +90,7 @@ def test_an_agent_by_path(saved):
             load_agent("tiny", env_id="tstar/ALFWorld", seed=3)
 
 
+@pytest.mark.slow
 def test_the_tiny_agent_samples_at_the_temperature_asked_for():
     easy = find_entry("tstar/Sokoban-easy")
 

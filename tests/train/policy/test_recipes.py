@@ -174,6 +174,7 @@ def made(recipe: Recipe) -> list[object]:
     return [tokenizer.backend_tokenizer.to_str(), weights, [row.ids for row in itertools.islice(rows, 40)]]
 
 
+@pytest.mark.slow
 def test_every_field_is_used():
     """A warm start with another value of one field makes something else."""
     recipe = load_recipe("blocksworld")

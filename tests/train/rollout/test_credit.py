@@ -25,7 +25,9 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module", params=["sokoban-medium", pytest.param("blocksworld-stack", marks=pytest.mark.slow)]
+)
 def played(request):
     torch.set_num_threads(1)
     options, weights = CASES[request.param]

@@ -96,6 +96,7 @@ def play_by_hand(policy, one, lost):
         begun = []
 
 
+@pytest.mark.slow
 def test_a_graft_is_judged_by_the_whole_episode(policy, groups):
     mixed = [g for g in groups if len({t.reward for t in g}) > 1]
     found = [

@@ -51,6 +51,7 @@ SMALL = Config(
 )
 
 
+@pytest.mark.slow
 def test_dynamic_sampling_ends_with_the_episodes_that_it_sampled(tmp_path):
     """Groups that are dropped cost episodes as well: at equal episodes DAPO has fewer iterations."""
     config = dataclasses.replace(
@@ -313,6 +314,7 @@ def test_training_episodes_may_be_shorter_than_those_of_the_evaluation():
     assert longest(play_held_out(one, TASKS[:1], "train", 4, 1.0, "x")) == 6
 
 
+@pytest.mark.slow
 def test_options_of_training_alone_are_no_options_of_the_evaluation():
     config = dataclasses.replace(
         tiny(find_entry("sokoban-hard")),

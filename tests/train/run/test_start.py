@@ -66,7 +66,7 @@ assert not {"torch", "transformers"} & set(sys.modules)
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (["--tree.gamma", "2"], 2),
+        pytest.param(["--tree.gamma", "2"], 2, marks=pytest.mark.slow),
         pytest.param(["--tree.gamma"], 2, marks=pytest.mark.slow),
         (["--model", "tiny", "--dry-run"], 0),
     ],

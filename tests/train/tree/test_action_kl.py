@@ -118,6 +118,7 @@ def test_trees_equal_those_of_the_definition(played, definition, symmetry):
         assert {n.members for n in fast.nodes} == {n.members for n in slow.nodes}
 
 
+@pytest.mark.slow
 def test_a_sampled_action_ends_with_its_line(played):
     """What a model goes on with behind it says nothing more about the action."""
     policy, groups = played

@@ -68,7 +68,7 @@ class Definition:
     [
         ("hotpotqa", 3, "max", "sequence"),
         pytest.param("hotpotqa", 3, "mean", "state", marks=pytest.mark.slow),
-        ("sokoban-easy", 3, "max", "sequence"),
+        pytest.param("sokoban-easy", 3, "max", "sequence", marks=pytest.mark.slow),
         pytest.param("blocksworld-stack", 3, "max", "sequence", marks=pytest.mark.slow),
         ("blocksworld-stack", 3, "forward", "state"),
     ],
