@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from functools import cache
 
+import pytest
 import torch
 from policies import trainer
 
