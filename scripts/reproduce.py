@@ -24,7 +24,7 @@ from rich.console import Console
 from tstar_envs import cluster_bootstrap, find_entry, parse_options
 from tstar_train.build import build, held_out_tasks, make_env, trainer_of
 from tstar_train.config import Config
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 from tstar_train.evaluate import Measurement, differences, measure, paired_difference
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny, with_nodes
@@ -122,7 +122,7 @@ def more_imitation(
     steps = imitate(policy.model, rows, schedule, policy.codec.pad, lambda *_: None)
     used = time.process_time() - begun
     console.print(f"imitation, seed {config.seed}: {steps} steps in {used:.0f} CPU-seconds")
-    after = measure(trainer_of(config, policy, Alone()), held_out_tasks(make_env(config), config))
+    after = measure(trainer_of(config, policy, SingleProcess()), held_out_tasks(make_env(config), config))
     path.mkdir(parents=True, exist_ok=True)
     (path / "evaluation.json").write_text(json.dumps({"before": before.report(), "after": after.report()}))
     (path / "cpu.json").write_text(json.dumps({"cpu_seconds": used, "steps": steps, "rates": rates}))

@@ -73,7 +73,7 @@ class PolicyAgent:
 
     def reset(self, observation: str, info: dict[str, Any]) -> None:
         """A new episode; ``info["sample"]``, where the runner gives it, names the draw among those of one task."""
-        self.engine.forget()
+        self.engine.clear_cache()
         self._episode = f"{info['task_id']}/{info.get('sample', 0)}"
         seen = self._seen
         self._transcript = Transcript(

@@ -11,7 +11,7 @@ from rich.console import Console
 from tstar_envs import EnvironmentFailed, TextEnv, UnknownOption, called, find_entry, task_ids_of
 from tstar_train.algorithms import algorithm_class
 from tstar_train.config import Config
-from tstar_train.distributed import World, together
+from tstar_train.distributed import Communicator, raise_on_any_rank
 from tstar_train.engines import make_engine
 from tstar_train.engines.check import check_agreement, require_following
 from tstar_train.engines.local import LocalEngine
@@ -37,7 +37,7 @@ from tstar_train.rollout.collect import TaskStream
 VALIDATION = "valid"  # the split that weights are chosen by
 
 
-def build(config: Config, world: World, console: Console | None = None) -> Trainer:
+def build(config: Config, world: Communicator, console: Console | None = None) -> Trainer:
     """Policy, engine, learner and algorithm of one rank, as the options say.
 
     Raises:
@@ -56,8 +56,8 @@ def build(config: Config, world: World, console: Console | None = None) -> Train
     if config.threads is not None or policy.parameters < ONE_THREAD_BELOW:
         torch.set_num_threads(config.threads or 1)
     trainer = trainer_of(config, policy, world)
-    if not trainer.engine.exact:
-        with together(world):
+    if not trainer.engine.shares_weights:
+        with raise_on_any_rank(world):
             require_following(policy, trainer.engine, trainer.learner.weights)
     return trainer
 
@@ -81,7 +81,7 @@ def limit_of(config: Config, described: Any) -> int:
     return limit
 
 
-def trainer_of(config: Config, policy: Policy, world: World) -> Trainer:
+def trainer_of(config: Config, policy: Policy, world: Communicator) -> Trainer:
     """Make a trainer as ``build`` does, around an existing policy.
 
     Raises:

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from tstar_envs import BadData, TStarError, UnknownOption, find_entry, parse_options, read_json, write_whole
 from tstar_envs.redaction import HIDDEN, without_secrets
 from tstar_train.config import ENVIRONMENT_OPTIONS, Config
-from tstar_train.distributed import together
+from tstar_train.distributed import raise_on_any_rank
 from tstar_train.loop import Trainer, share_of_episodes, share_of_minutes
 from tstar_train.policy.files import check_files, sha256_of
 from tstar_train.policy.model import save_description, save_renamed
@@ -258,7 +258,7 @@ def load_state(trainer: Trainer, path: Path) -> None:
     Raises:
         BadCheckpoint: a file is missing, damaged, or of another model.
     """
-    with together(trainer.world):
+    with raise_on_any_rank(trainer.world):
         _load(trainer, path)
 
 
@@ -283,7 +283,7 @@ def best_folder(out: Path) -> Path:
     return out / "best"
 
 
-def keep_best(out: Path, iteration: int) -> None:
+def keep_best_checkpoint(out: Path, iteration: int) -> None:
     """Let ``best`` be what ``checkpoints/<iteration>`` is, in place of what it was. Files are shared where there are hard links.
 
     Args:
@@ -298,7 +298,7 @@ def keep_best(out: Path, iteration: int) -> None:
     replace_folder(partial, best_folder(out))
 
 
-def restore_best(out: Path, iteration: int) -> None:
+def restore_best_checkpoint(out: Path, iteration: int) -> None:
     """Bring ``best`` to an iteration if it is another one's: the run was killed before it was replaced, or resumes from further back.
 
     Raises:
@@ -309,14 +309,14 @@ def restore_best(out: Path, iteration: int) -> None:
     except TStarError:  # missing or no state, and so no checkpoint
         found = None
     if found == iteration:
-        verified_best(out, iteration)
+        verified_best_checkpoint(out, iteration)
         return
     lost = f"the weights of iteration {iteration}, which validation chose, are lost: put that folder back, or start a new run"
     read_state(_checkpoint(out, iteration), iteration, lost)
-    keep_best(out, iteration)
+    keep_best_checkpoint(out, iteration)
 
 
-def verified_best(out: Path, iteration: int) -> Path:
+def verified_best_checkpoint(out: Path, iteration: int) -> Path:
     """The folder, once every file of it is known to be what was written.
 
     Raises:

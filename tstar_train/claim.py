@@ -19,7 +19,7 @@ _BEGUN = {LOCK, "trees", "config.json", ".config.json.partial"}
 
 
 @contextmanager
-def claimed(out: Path, *, resume: bool = False, used: str = "") -> Iterator[None]:
+def lock_run_dir(out: Path, *, resume: bool = False, used: str = "") -> Iterator[None]:
     """Hold a folder for the time of a ``with`` block.
 
     Args:

@@ -27,7 +27,7 @@ from tstar_train.config_check import flag, options
 from tstar_train.presets import LARGE, chosen, with_algorithm, with_nodes
 
 if TYPE_CHECKING:
-    from tstar_train.distributed import World
+    from tstar_train.distributed import Communicator
 
 _USAGE = """python -m tstar_train --env ENV [options]
        python -m tstar_train --resume RUN [--iterations N]
@@ -81,15 +81,15 @@ _ONCE = ("--env", "--model", "--out", "--resume")
 def _take_rank(known: argparse.Namespace, rest: Sequence[str], console: Output) -> None:
     """The same where ``torchrun`` started this process, and others beside it."""
     from tstar_train.distributed import from_torchrun
-    from tstar_train.ranks import follow_torchrun, leading
+    from tstar_train.ranks import leading_rank, torchrun_worker_loop
 
     torchrun = from_torchrun(_patience(rest))
     try:
         if torchrun is not None and torchrun.rank:
             # The options are the first rank's to read, and it says what is wrong with them.
-            follow_torchrun(torchrun)
+            torchrun_worker_loop(torchrun)
         else:
-            with leading(torchrun):
+            with leading_rank(torchrun):
                 _lead(known, rest, console, torchrun)
     finally:
         if torchrun is not None:
@@ -107,7 +107,9 @@ def _patience(arguments: Sequence[str]) -> float:
     return Config.helper_minutes
 
 
-def _lead(known: argparse.Namespace, rest: Sequence[str], console: Output, torchrun: World | None) -> None:
+def _lead(
+    known: argparse.Namespace, rest: Sequence[str], console: Output, torchrun: Communicator | None
+) -> None:
     """What a run's first rank does, which in most runs is the only process of the user's."""
     if known.resume is not None:
         _resume(known, rest, console, torchrun)
@@ -249,7 +251,9 @@ def _print_help(first: argparse.ArgumentParser, known: argparse.Namespace, argum
     )
 
 
-def _resume(known: argparse.Namespace, rest: Sequence[str], console: Console, torchrun: World | None) -> None:
+def _resume(
+    known: argparse.Namespace, rest: Sequence[str], console: Console, torchrun: Communicator | None
+) -> None:
     more = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     more.add_argument("--iterations")
     found, left = more.parse_known_args(list(rest))

@@ -56,7 +56,7 @@ class TreeConfig:
     """How steps are merged into nodes. depth: equal decisions at the same depth, decided by KL divergence (the paper); state: equal
     environment states at any depth, without KL divergence."""
     credit: Literal["value", "transition"] = "value"
-    """Credit of a step. value: the value of the node that it leads to (the paper); transition: that value minus the value of the node it
+    """Step credit. value: the value of the node that it leads to (the paper); transition: that value minus the value of the node it
     was taken in."""
     eps_kl: Annotated[float, FROM_0_OR_INFINITE] = 0.25
     """KL divergence in nats below which two steps merge into one node; 0 or more."""

@@ -29,7 +29,7 @@ from torch import Tensor
 from tstar_envs import TStarError
 from tstar_envs.redaction import keep_environment_secrets, redacted
 from tstar_train.stopping import unheard_by_children
-from tstar_train.watchdog import Watch
+from tstar_train.watchdog import Watchdog
 
 T = TypeVar("T")
 
@@ -41,22 +41,22 @@ class RankFailed(TStarError, RuntimeError):
     """Another process of the run died, hangs, or raised (the message then holds its traceback)."""
 
 
-class World(Protocol):
+class Communicator(Protocol):
     """What ranks do together. All ranks must make the same calls in the same order."""
 
     rank: int
     size: int
 
-    def sum(self, values: Tensor) -> Tensor:
+    def all_reduce(self, values: Tensor) -> Tensor:
         """Add up a tensor over the ranks, in place; every rank gets the same bits."""
 
     def gather(self, value: T) -> list[T]:
         """What every rank gives, in order of rank, on the first rank; an empty list on the others."""
 
-    def first(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """What the first rank gives, on every rank."""
 
-    def elsewhere(self, what: str) -> AbstractContextManager[None]:
+    def external_collectives(self, what: str) -> AbstractContextManager[None]:
         """Let other code make calls over the group within a ``with`` block; where one fails no further call can be made.
 
         Args:
@@ -66,54 +66,54 @@ class World(Protocol):
             RankFailed: one failed, in the place of a ``RuntimeError``.
         """
 
-    def patience(self, minutes: float) -> None:
+    def set_timeout(self, minutes: float) -> None:
         """Wait at most this many minutes for the other ranks from now on."""
 
-    def in_case(self, folder: Path, words: Callable[[], str]) -> None:
+    def set_failure_message(self, folder: Path, message: Callable[[], str]) -> None:
         """What this rank is to say if it has to end the run: where the run's files are, what is saved, how to go on."""
 
-    def words(self) -> tuple[Path, str] | None:
-        """The folder and the current words that ``in_case`` was given; None before it was called."""
+    def failure_message(self) -> tuple[Path, str] | None:
+        """The folder and the current words that ``set_failure_message`` was given; None before it was called."""
 
     def close(self) -> None:
         """Leave the group."""
 
 
-class Alone:
+class SingleProcess:
     """A run of one process."""
 
     rank, size = 0, 1
 
-    def sum(self, values: Tensor) -> Tensor:
-        """See ``World``."""
+    def all_reduce(self, values: Tensor) -> Tensor:
+        """See ``Communicator``."""
         return values
 
     def gather(self, value: T) -> list[T]:
-        """See ``World``."""
+        """See ``Communicator``."""
         return [value]
 
-    def first(self, value: T) -> T:
-        """See ``World``."""
+    def broadcast(self, value: T) -> T:
+        """See ``Communicator``."""
         return value
 
-    def elsewhere(self, what: str) -> AbstractContextManager[None]:
-        """See ``World``."""
+    def external_collectives(self, what: str) -> AbstractContextManager[None]:
+        """See ``Communicator``."""
         return nullcontext()
 
-    def patience(self, minutes: float) -> None:
-        """See ``World``."""
+    def set_timeout(self, minutes: float) -> None:
+        """See ``Communicator``."""
 
-    def in_case(self, folder: Path, words: Callable[[], str]) -> None:
-        """See ``World``."""
+    def set_failure_message(self, folder: Path, message: Callable[[], str]) -> None:
+        """See ``Communicator``."""
 
-    def words(self) -> None:
-        """See ``World``."""
+    def failure_message(self) -> None:
+        """See ``Communicator``."""
 
     def close(self) -> None:
-        """See ``World``."""
+        """See ``Communicator``."""
 
 
-class Distributed:
+class ProcessGroup:
     """Ranks that talk through torch.distributed.
 
     Attributes:
@@ -147,7 +147,7 @@ class Distributed:
         self.size = size
         self.called = False
         self._failure: RankFailed | None = None
-        self.watch = Watch(rank, size, dist.PrefixStore("watch", store), 60 * minutes, complaint, end)
+        self.watch = Watchdog(rank, size, dist.PrefixStore("watch", store), 60 * minutes, complaint, end)
         card = os.environ.get("GLOO_SOCKET_IFNAME", "not set")
         try:
             with self.watch.waiting(f"connecting to one another (GLOO_SOCKET_IFNAME is {card})"):
@@ -162,30 +162,30 @@ class Distributed:
             self.watch.close()
             raise RankFailed(message) from error
 
-    def patience(self, minutes: float) -> None:
-        """See ``World``."""
+    def set_timeout(self, minutes: float) -> None:
+        """See ``Communicator``."""
         dist.distributed_c10d._set_pg_timeout(_of_group(minutes))
-        self.watch.patience(60 * minutes)
+        self.watch.set_timeout(60 * minutes)
 
-    def sum(self, values: Tensor) -> Tensor:
-        """See ``World``."""
+    def all_reduce(self, values: Tensor) -> Tensor:
+        """See ``Communicator``."""
         self._wait("a sum", lambda: dist.all_reduce(values, async_op=True))
         return values
 
     def gather(self, value: T) -> list[T]:
-        """See ``World``."""
+        """See ``Communicator``."""
         mine = _packed(value)
         sizes = torch.zeros(self.size, dtype=torch.int64)
         sizes[self.rank] = len(mine)
-        lengths = [int(n) for n in self.sum(sizes)]
+        lengths = [int(n) for n in self.all_reduce(sizes)]
         padded = torch.zeros(max(lengths), dtype=torch.uint8)
         padded[: len(mine)] = mine
         parts = [torch.empty_like(padded) for _ in lengths] if self.rank == 0 else None
         self._wait("gathering what each has", lambda: dist.gather(padded, parts, dst=0, async_op=True))
         return [] if parts is None else [_unpacked(part[:n]) for part, n in zip(parts, lengths, strict=True)]
 
-    def first(self, value: T) -> T:
-        """See ``World``."""
+    def broadcast(self, value: T) -> T:
+        """See ``Communicator``."""
         mine = _packed(value if self.rank == 0 else None)
         size = torch.tensor([len(mine)])
         self._wait(
@@ -197,17 +197,17 @@ class Distributed:
         )
         return value if self.rank == 0 else _unpacked(content)
 
-    def in_case(self, folder: Path, words: Callable[[], str]) -> None:
-        """See ``World``."""
-        self.watch.folder, self.watch.last_words = folder, words
+    def set_failure_message(self, folder: Path, message: Callable[[], str]) -> None:
+        """See ``Communicator``."""
+        self.watch.folder, self.watch.last_words = folder, message
 
-    def words(self) -> tuple[Path, str] | None:
-        """See ``World``."""
+    def failure_message(self) -> tuple[Path, str] | None:
+        """See ``Communicator``."""
         return None if self.watch.folder is None else (self.watch.folder, self.watch.last_words())
 
     @contextmanager
-    def elsewhere(self, what: str) -> Iterator[None]:
-        """See ``World``."""
+    def external_collectives(self, what: str) -> Iterator[None]:
+        """See ``Communicator``."""
         if self._failure is not None:
             raise self._failure
         try:
@@ -221,7 +221,7 @@ class Distributed:
             ) from error
 
     def close(self) -> None:
-        """See ``World``."""
+        """See ``Communicator``."""
         if dist.is_initialized():
             dist.destroy_process_group()
         self.watch.close()
@@ -275,7 +275,7 @@ def _unpacked(content: Tensor) -> Any:
 
 
 @contextmanager
-def together(world: World) -> Iterator[None]:
+def raise_on_any_rank(world: Communicator) -> Iterator[None]:
     """What fails on one rank within the block fails on all, so that none waits for the others in vain.
 
     Raises:
@@ -289,7 +289,7 @@ def together(world: World) -> Iterator[None]:
         failure = error
     if agreed(world, failure is not None):
         message = world.gather(_portable(failure))
-        shared = world.first(next((error for error in message if error is not None), None))
+        shared = world.broadcast(next((error for error in message if error is not None), None))
         raise (
             failure
             if failure is not None and world.rank == 0
@@ -297,12 +297,12 @@ def together(world: World) -> Iterator[None]:
         )
 
 
-def agreed(world: World, flag: bool) -> bool:
+def agreed(world: Communicator, flag: bool) -> bool:
     """Whether any rank says so."""
-    return bool(world.sum(torch.tensor([int(flag)])).item())
+    return bool(world.all_reduce(torch.tensor([int(flag)])).item())
 
 
-def dealt(items: Sequence[T], world: World) -> list[T]:
+def dealt(items: Sequence[T], world: Communicator) -> list[T]:
     """The part of this rank: contiguous, and of nearly equal size on all ranks."""
     bounds = [len(items) * i // world.size for i in range(world.size + 1)]
     first, last = list(pairwise(bounds))[world.rank]
@@ -322,7 +322,7 @@ _START_POLL_SECONDS = 0.05
 _SIOCGIFADDR = 0x8915  # Linux
 
 # What a rank other than the first does, given its world; it must be importable by name, since the processes are spawned.
-Work = Callable[[World], None]
+Work = Callable[[Communicator], None]
 
 
 class Helpers:
@@ -341,7 +341,7 @@ class Helpers:
         """Let those write their stacks to stderr and end, whose own watch could not answer; one that is stopped cannot."""
         for rank in ranks:
             if (process := self.processes[rank - 1]).is_alive():
-                os.kill(process.pid, signal.SIGABRT)  # faulthandler writes them (``Lifeline``)
+                os.kill(process.pid, signal.SIGABRT)  # faulthandler writes them (``Heartbeat``)
 
     def kill(self) -> None:
         """End them at once."""
@@ -359,7 +359,7 @@ class Helpers:
 
 
 @contextmanager
-def launched(size: int, work: Work, minutes: float) -> Iterator[World]:
+def launched(size: int, work: Work, minutes: float) -> Iterator[Communicator]:
     """The first rank of a group whose other ranks are processes of our own, for the time of a ``with`` block.
 
     They end when the block does: by themselves if ``work`` has returned, else because the group is gone.
@@ -373,13 +373,13 @@ def launched(size: int, work: Work, minutes: float) -> Iterator[World]:
         RankFailed: one died before it was ready.
     """
     if size == 1:
-        yield Alone()
+        yield SingleProcess()
         return
     helpers = Helpers()
     # A folder that only this user can open, where a port could be reached by everybody.
     meeting = Path(tempfile.mkdtemp(prefix="tstar-"))
     atexit.register(helpers.close)  # before multiprocessing waits for its children, who ignore its SIGTERM
-    world: Distributed | None = None
+    world: ProcessGroup | None = None
     try:
         # spawn: a forked child would inherit torch's and faiss's thread pools in an unknown state.
         context = multiprocessing.get_context("spawn")
@@ -406,7 +406,7 @@ def launched(size: int, work: Work, minutes: float) -> Iterator[World]:
                 )
             time.sleep(_START_POLL_SECONDS)
         _stay_on_this_machine()
-        world = Distributed(0, size, store, minutes, helpers.complaint, end=helpers.kill)
+        world = ProcessGroup(0, size, store, minutes, helpers.complaint, end=helpers.kill)
         yield world
     except BaseException as error:
         if isinstance(error, RankFailed) and world is not None:
@@ -422,7 +422,7 @@ def launched(size: int, work: Work, minutes: float) -> Iterator[World]:
         shutil.rmtree(meeting, ignore_errors=True)
 
 
-def from_torchrun(minutes: float) -> World | None:
+def from_torchrun(minutes: float) -> Communicator | None:
     """Our place in the group that ``torchrun`` (or the deepspeed launcher) started; None if none did.
 
     Args:
@@ -435,7 +435,7 @@ def from_torchrun(minutes: float) -> World | None:
         return None
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if size == 1:
-        return Alone()
+        return SingleProcess()
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     here = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
     if here == size:
@@ -457,7 +457,7 @@ def from_torchrun(minutes: float) -> World | None:
     # NCCL wants a card for each rank; what is on the CPU goes by gloo in any case.
     cards = torch.cuda.is_available() and torch.cuda.device_count() >= (here or size)
     backend = "cpu:gloo,cuda:nccl" if cards else "gloo"
-    return Distributed(rank, size, dist.PrefixStore("tstar", store), minutes, backend=backend)
+    return ProcessGroup(rank, size, dist.PrefixStore("tstar", store), minutes, backend=backend)
 
 
 def card_towards(host: str, port: int) -> str | None:
@@ -491,7 +491,7 @@ def _helper(work: Work, rank: int, size: int, store_path: str, minutes: float) -
     store = dist.FileStore(store_path, size)
     store.set(f"ready {rank}", "")
     parent = os.getppid()
-    world = Distributed(
+    world = ProcessGroup(
         rank,
         size,
         store,

@@ -17,8 +17,8 @@ from tstar_envs import BadData, Episode, cluster_bootstrap, find_entry
 from tstar_envs.utils import counted
 from tstar_train.checkpoint import Progress
 from tstar_train.config import Config
-from tstar_train.distributed import dealt, together
-from tstar_train.engines.check import hand_over
+from tstar_train.distributed import dealt, raise_on_any_rank
+from tstar_train.engines.check import sync_engine
 from tstar_train.loop import Trainer
 from tstar_train.report import FEW_TASKS
 from tstar_train.rollout.collect import EnvSpec, collect, sampling_of, stop_if_most_failed
@@ -205,8 +205,8 @@ def play_held_out(
     mine = dealt(tasks, trainer.world)
     rows = max(1, config.rollout.batch // samples)
     episodes: list[Episode] = []
-    with together(trainer.world):
-        hand_over(trainer.policy, engine, trainer.learner.weights())
+    with raise_on_any_rank(trainer.world):
+        sync_engine(trainer.policy, engine, trainer.learner.weights())
         for start in range(0, len(mine), rows):
             trajectories = collect(
                 spec,
@@ -219,7 +219,7 @@ def play_held_out(
                 sampling=sampling_of(config, temperature),
                 told=told and partial(_told_after, told, len(episodes)),
             )
-            engine.forget()
+            engine.clear_cache()
             batch = [t.episode for t in trajectories]
             # Early: every batch waits for what is down.
             stop_if_most_failed([e for e in batch if failed(e)], len(batch))

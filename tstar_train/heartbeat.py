@@ -20,7 +20,7 @@ _GRACE_SECONDS = 5.0  # after a pause of both processes (a suspended job) the ra
 _DUMP_SECONDS = 2.0  # for the stacks to be written
 
 
-class Lifeline:
+class Heartbeat:
     """What keeps this process alive: ``beat`` before ``seconds`` are over, each time anew. Without it the process is killed.
 
     Its stacks are dumped to stderr first, if it is not stopped but only busy in a call that lets no other thread run.
@@ -48,13 +48,13 @@ class Lifeline:
             else -1
         )
 
-    def beat(self) -> None:
+    def send(self) -> None:
         """Give a sign of life."""
         if self._process is not None:
             with contextlib.suppress(OSError, ValueError):
                 os.write(self._pipe, b".")
 
-    def patience(self, seconds: float) -> None:
+    def set_timeout(self, seconds: float) -> None:
         """Another longest pause between two beats."""
         if self._process is not None:
             with contextlib.suppress(OSError, ValueError):

@@ -15,14 +15,14 @@ from tstar_train.advantages import grpo, relative_weight_change
 from tstar_train.algorithms.base import Algorithm
 from tstar_train.algorithms.tstar import TStar
 from tstar_train.config import Config
-from tstar_train.distributed import World, together
+from tstar_train.distributed import Communicator, raise_on_any_rank
 from tstar_train.engines.base import Engine
-from tstar_train.engines.check import hand_over, most_nats
+from tstar_train.engines.check import max_logprob_difference, sync_engine
 from tstar_train.learner.base import Learner
-from tstar_train.learner.batch import dealt_steps
+from tstar_train.learner.batch import split_minibatches
 from tstar_train.learner.rows import make_rows
 from tstar_train.learner.terms import SurgicalTerm
-from tstar_train.learner.update import Batching, UpdateStats, annotate, update
+from tstar_train.learner.update import Batching, UpdateStats, compute_old_logprobs_and_values, update
 from tstar_train.policy.model import Policy
 from tstar_train.rollout.collect import TaskStream, sample_groups, sampling_of, training_spec
 from tstar_train.tree import Divergence
@@ -31,7 +31,7 @@ from tstar_train.types import Group, IterationData
 _GIB = 1 << 30
 
 
-class Clock:
+class PhaseTimer:
     """Measures one phase after another, from its making on.
 
     A GPU computes behind the program's back, so a phase ends when the device is done, too.
@@ -86,7 +86,7 @@ class Trainer:
     """
 
     config: Config
-    world: World
+    world: Communicator
     policy: Policy
     engine: Engine
     learner: Learner
@@ -107,7 +107,7 @@ class Trainer:
     def batching(self, data: IterationData) -> Batching:
         """How this iteration's rows are computed."""
         optim, model = self.config.optim, self.policy.model
-        most = most_nats(self.policy, optim.max_logprob_difference)
+        most = max_logprob_difference(self.policy, optim.max_logprob_difference)
         return Batching(
             optim.micro_tokens, data.temperature, self.policy.codec.pad, model.device, most, optim.max_loss
         )
@@ -120,7 +120,7 @@ class IterationResult:
     Attributes:
         metrics: deterministic figures, by name; on the first rank alone.
         seconds: by phase.
-        memory: on a GPU, by phase, the most GiB that tensors took at once (see ``Clock``); of the rank that took most.
+        memory: on a GPU, by phase, the most GiB that tensors took at once (see ``PhaseTimer``); of the rank that took most.
         played: groups, trees and grafts of all ranks, on the first rank; on the others of their own.
     """
 
@@ -147,38 +147,38 @@ def iterate(
         EngineMismatch: sampler and trainer disagree about the probability of what was sampled; no step was taken.
         RankFailed: another process failed.
     """
-    data, clock = begin(trainer, number, passed), Clock(now, trainer.policy.model.device)
+    data, timer = begin(trainer, number, passed), PhaseTimer(now, trainer.policy.model.device)
 
     # Sample groups of episodes, and select those that are learnt from (DAPO drops some, and plays others in their place).
     collect_groups(trainer, data)
-    clock.phase("rollout")
+    timer.phase("rollout")
 
     # Cognitive trees: turns that the policy cannot tell apart become one node.
     build_trees(trainer, data)
-    clock.phase("tree")
+    timer.phase("tree")
 
     # The algorithm's episode term, or the Q-tree's in its place; the step term is added in either case.
     compute_advantages(trainer, data)
-    clock.phase("valuation")
+    timer.phase("valuation")
 
     # Thought grafting: at every divergence the policy writes what it should have thought.
     graft_thoughts(trainer, data)
-    clock.phase("grafting")
+    timer.phase("grafting")
 
     # Advantages of turns become advantages of tokens.
     make_sequences(trainer, data)
 
     # L = L_base + lambda * L_surgical, then the reference follows the policy.
     stats = update_policy(trainer, data)
-    clock.phase("update")
+    timer.phase("update")
 
-    return finish(trainer, data, stats, clock)
+    return finish(trainer, data, stats, timer)
 
 
 def begin(trainer: Trainer, number: int, passed: float) -> IterationData:
     """The iteration's place in the run's schedules; the engine gets the trainer's weights."""
-    with together(trainer.world):
-        hand_over(trainer.policy, trainer.engine, trainer.learner.weights())
+    with raise_on_any_rank(trainer.world):
+        sync_engine(trainer.policy, trainer.engine, trainer.learner.weights())
     config = trainer.config
     done = max(share_of_episodes(config, trainer.cursor), passed)
     return IterationData(
@@ -203,7 +203,7 @@ def collect_groups(trainer: Trainer, data: IterationData) -> None:
 
 def build_trees(trainer: Trainer, data: IterationData) -> None:
     """Fills the groups' trees, if T-STAR is on."""
-    with together(trainer.world):
+    with raise_on_any_rank(trainer.world):
         if (tstar := trainer.tstar(data)) is not None:
             trees = tstar.trees([g.trajectories for g in data.groups], data.number, data.work)
             for group, tree in zip(data.groups, trees, strict=True):
@@ -213,10 +213,13 @@ def build_trees(trainer: Trainer, data: IterationData) -> None:
 def compute_advantages(trainer: Trainer, data: IterationData) -> None:
     """Fills the groups' advantages and divergences."""
     algorithm = trainer.algorithm
-    with together(trainer.world):
+    with raise_on_any_rank(trainer.world):
         tstar = trainer.tstar(data)
         for group in data.groups:
-            credit, steps = algorithm.episode(group.trajectories), algorithm.step(group.trajectories)
+            credit, steps = (
+                algorithm.episode_advantages(group.trajectories),
+                algorithm.step_advantages(group.trajectories),
+            )
             if tstar is not None:
                 credit = tstar.value(group.tree, credit)
                 group.divergences = tstar.divergences(group.tree)
@@ -227,7 +230,7 @@ def compute_advantages(trainer: Trainer, data: IterationData) -> None:
 
 def graft_thoughts(trainer: Trainer, data: IterationData) -> None:
     """Fills ``data.grafts``, if T-STAR is on. The engine then frees what it needs for sampling: the update needs the memory."""
-    with together(trainer.world):
+    with raise_on_any_rank(trainer.world):
         if (tstar := trainer.tstar(data)) is not None:
             data.grafts = tstar.graft(data.groups, data.number)
         trainer.engine.release()
@@ -236,16 +239,16 @@ def graft_thoughts(trainer: Trainer, data: IterationData) -> None:
 def make_sequences(trainer: Trainer, data: IterationData) -> None:
     """Fills ``data.episodes``: token sequences, with old log-probabilities and a critic's values where they are needed."""
     algorithm = trainer.algorithm
-    with together(trainer.world):
+    with raise_on_any_rank(trainer.world):
         data.episodes = make_rows(trainer.config, data.groups)
-        annotate(
+        compute_old_logprobs_and_values(
             trainer.learner,
             data.sequences,
             trainer.batching(data),
             values=algorithm.needs_values,
-            old=not trainer.engine.exact,
+            old=not trainer.engine.shares_weights,
         )
-    algorithm.tokens(data.episodes, trainer.world)
+    algorithm.token_advantages(data.episodes, trainer.world)
 
 
 def update_policy(trainer: Trainer, data: IterationData) -> UpdateStats:
@@ -256,7 +259,7 @@ def update_policy(trainer: Trainer, data: IterationData) -> UpdateStats:
     try:
         stats = update(
             learner,
-            dealt_steps(data.sequences, pairs, config.optim.updates),
+            split_minibatches(data.sequences, pairs, config.optim.updates),
             trainer.algorithm.terms(),
             SurgicalTerm(config.graft.weight, config.graft.beta),
             trainer.world,
@@ -270,14 +273,14 @@ def update_policy(trainer: Trainer, data: IterationData) -> UpdateStats:
     return stats
 
 
-def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, clock: Clock) -> IterationResult:
+def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, timer: PhaseTimer) -> IterationResult:
     """Gathers what all ranks did; the first rank measures it."""
     world = trainer.world
-    data.seconds, data.memory = clock.seconds, clock.memory
+    data.seconds, data.memory = timer.seconds, timer.memory
     data.episodes = []  # no other rank needs the tokens' figures
     parts = world.gather(data)
-    data = IterationData.together(parts) if parts else data
-    trainer.cursor += world.first(data.tasks)
+    data = IterationData.merge(parts) if parts else data
+    trainer.cursor += world.broadcast(data.tasks)
     if world.rank:
         return IterationResult({}, data.seconds, data.memory, data)
     metrics = summarize(trainer.config, data, stats, trainer.grafted)

@@ -13,14 +13,14 @@ Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"]
 Count = TypeVar("Count", float, Tensor)
 
 
-def token_weight(own_tokens: Count, aggregation: Aggregation) -> Count:
+def token_weight(num_response_tokens: Count, aggregation: Aggregation) -> Count:
     """The weight of each of a sequence's tokens in the sum that is divided by ``loss_denominator``.
 
     L = sum_i w_i sum_t l_it / D, over the own tokens t of sequences i. With n_i own tokens, w_i = 1 / n_i for "seq-mean-token-mean",
     else 1.
 
     Args:
-        own_tokens: how many tokens of the sequence the policy wrote, at least 1; a number or a tensor of any shape.
+        num_response_tokens: how many tokens of the sequence the policy wrote, at least 1; a number or a tensor of any shape.
         aggregation: "token-mean" weighs tokens equally (DAPO), "seq-mean-token-mean" sequences (the original GRPO),
             "seq-mean-token-sum" sums within a sequence and averages over sequences.
 
@@ -32,7 +32,7 @@ def token_weight(own_tokens: Count, aggregation: Aggregation) -> Count:
     if aggregation not in get_args(Aggregation):
         raise ValueError(f"aggregation is {aggregation!r}: choose one of {', '.join(get_args(Aggregation))}")
     # A power of 0 is 1 of the same type and shape.
-    return 1 / own_tokens if aggregation == "seq-mean-token-mean" else own_tokens**0
+    return 1 / num_response_tokens if aggregation == "seq-mean-token-mean" else num_response_tokens**0
 
 
 def loss_denominator(mask: Tensor, aggregation: Aggregation = "token-mean") -> float:

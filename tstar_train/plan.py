@@ -159,7 +159,7 @@ def _turns(config: Config) -> int:
 
 def _plays_again(config: Config) -> bool:
     """Whether further tasks are played in the place of groups that nothing is learnt from."""
-    return algorithm_class(config.algo).keeps is not Algorithm.keeps and config.dapo.rounds > 1
+    return algorithm_class(config.algo).filter_group is not Algorithm.filter_group and config.dapo.rounds > 1
 
 
 def trained_episodes(config: Config) -> tuple[int, int]:

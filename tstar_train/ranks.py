@@ -14,7 +14,7 @@ import torch
 from tstar_train.build import build, processes_of
 from tstar_train.checkpoint import load_state
 from tstar_train.config import Config
-from tstar_train.distributed import Distributed, RankFailed, World, launched
+from tstar_train.distributed import Communicator, ProcessGroup, RankFailed, launched
 from tstar_train.evaluate import measure
 from tstar_train.loop import Trainer, iterate
 from tstar_train.stopping import SIGNALS
@@ -29,7 +29,7 @@ ORDERS: dict[str, Any] = {
 }
 
 
-def order(trainer: Trainer, name: str, *arguments: Any) -> Any:
+def run_on_all_ranks(trainer: Trainer, name: str, *arguments: Any) -> Any:
     """Called on the first rank: let all ranks do something, and do it too.
 
     Args:
@@ -40,11 +40,11 @@ def order(trainer: Trainer, name: str, *arguments: Any) -> Any:
     Returns:
         What it gives on the first rank.
     """
-    trainer.world.first((name, arguments, trainer.world.words()))
-    return _obey(trainer, name, arguments)
+    trainer.world.broadcast((name, arguments, trainer.world.failure_message()))
+    return _run_task(trainer, name, arguments)
 
 
-def _obey(trainer: Trainer, name: str, arguments: tuple[Any, ...]) -> Any:
+def _run_task(trainer: Trainer, name: str, arguments: tuple[Any, ...]) -> Any:
     # Sampling has keys of its own. Whatever else draws (layers of somebody's model) begins anew with every order, by what a checkpoint
     # holds, so that a resumed run draws as one that nothing interrupted.
     key = f"{trainer.config.seed}/{name}/{trainer.cursor}/{trainer.world.rank}"
@@ -52,7 +52,7 @@ def _obey(trainer: Trainer, name: str, arguments: tuple[Any, ...]) -> Any:
     return ORDERS[name](trainer, *arguments)
 
 
-def follow(config: Config, world: World) -> None:
+def worker_loop(config: Config, world: Communicator) -> None:
     """Called on every other rank: do what the first one orders, until it has no more.
 
     Raises:
@@ -60,18 +60,18 @@ def follow(config: Config, world: World) -> None:
     """
     try:
         trainer = build(config, world)
-        while (given := world.first(None)) is not None:
+        while (given := world.broadcast(None)) is not None:
             name, arguments, words = given
             if words is not None:
-                world.in_case(words[0], partial(str, words[1]))
-            _obey(trainer, name, arguments)
+                world.set_failure_message(words[0], partial(str, words[1]))
+            _run_task(trainer, name, arguments)
     except RankFailed as error:
-        words = world.words()
+        words = world.failure_message()
         raise error if words is None else RankFailed(f"{error}. {words[1]}") from error
 
 
 @contextmanager
-def all_ranks(config: Config, torchrun: World | None = None) -> Iterator[World]:
+def all_ranks(config: Config, torchrun: Communicator | None = None) -> Iterator[Communicator]:
     """Called on the first rank: keep the others at work within a ``with`` block.
 
     Args:
@@ -79,18 +79,18 @@ def all_ranks(config: Config, torchrun: World | None = None) -> Iterator[World]:
         torchrun: the group that ``torchrun`` started; None to start processes of our own, as many as the options say.
     """
     if torchrun is None:
-        with launched(processes_of(config), partial(follow, config), config.helper_minutes) as world:
+        with launched(processes_of(config), partial(worker_loop, config), config.helper_minutes) as world:
             yield world
-            world.first(None)
+            world.broadcast(None)
         return
-    torchrun.patience(config.helper_minutes)
-    torchrun.first(config)
+    torchrun.set_timeout(config.helper_minutes)
+    torchrun.broadcast(config)
     yield torchrun
-    torchrun.first(None)
+    torchrun.broadcast(None)
 
 
 @contextmanager
-def leading(torchrun: World | None) -> Iterator[None]:
+def leading_rank(torchrun: Communicator | None) -> Iterator[None]:
     """Called on the first rank that ``torchrun`` started: where no run begins within a ``with`` block, the others end without a word.
 
     Without it they would take the first one, which has said what is wrong with the options, for dead.
@@ -98,19 +98,19 @@ def leading(torchrun: World | None) -> Iterator[None]:
     try:
         yield
     finally:
-        if isinstance(torchrun, Distributed) and not torchrun.called:
+        if isinstance(torchrun, ProcessGroup) and not torchrun.called:
             with suppress(RankFailed):
-                torchrun.first(None)
+                torchrun.broadcast(None)
 
 
-def follow_torchrun(world: World) -> None:
+def torchrun_worker_loop(world: Communicator) -> None:
     """Called on every other rank that ``torchrun`` started: wait for the run's options, then follow.
 
     Signals are for the first rank to obey: it finishes the iteration, saves, and ends the group.
     """
     for signum in SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
-    config = world.first(None)
+    config = world.broadcast(None)
     if config is not None:  # None: the first rank could not begin, and says why
-        world.patience(config.helper_minutes)
-        follow(config, world)
+        world.set_timeout(config.helper_minutes)
+        worker_loop(config, world)

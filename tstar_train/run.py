@@ -33,25 +33,25 @@ from tstar_train.checkpoint import (
     Progress,
     best_folder,
     finished,
-    keep_best,
+    keep_best_checkpoint,
     latest_checkpoint,
     read_state,
-    restore_best,
+    restore_best_checkpoint,
     resumed,
     save_checkpoint,
-    verified_best,
+    verified_best_checkpoint,
     with_secrets,
 )
-from tstar_train.claim import claimed
+from tstar_train.claim import lock_run_dir
 from tstar_train.config import Config
 from tstar_train.config_check import check
-from tstar_train.distributed import RankFailed, World
+from tstar_train.distributed import Communicator, RankFailed
 from tstar_train.engines import require_engine
 from tstar_train.engines.check import EngineMismatch
 from tstar_train.evaluate import Measurement, header, print_result, summarized
 from tstar_train.finite import NotFinite
 from tstar_train.loop import IterationResult, Trainer, share_of_episodes, share_of_minutes
-from tstar_train.ranks import all_ranks, order
+from tstar_train.ranks import all_ranks, run_on_all_ranks
 from tstar_train.report import write_report
 from tstar_train.stopping import Stop, resume_command, stop_signals
 from tstar_train.tracking import VALIDATIONS, Display, LoggerFailed, RunFolder, waiting
@@ -93,7 +93,7 @@ class Validation:
                 )
             self.means[record["iteration"]] = record["mean"]
         if records:
-            restore_best(folder.path, self.best)
+            restore_best_checkpoint(folder.path, self.best)
             folder.draw_validation(records[-1])  # a kill after its line may have come before its points
 
     def due(self, iteration: int, last: bool) -> bool:
@@ -142,7 +142,7 @@ class Validation:
         with display.busy(
             f"validating {_named(iteration)} on {counted(len(self._tasks), 'task')}"
         ) as trainer.told:
-            measured: Measurement = order(trainer, "measure", self._tasks, VALIDATION)
+            measured: Measurement = run_on_all_ranks(trainer, "measure", self._tasks, VALIDATION)
         self.means[iteration] = round(measured.mean, _DIGITS)
         best = self.best
         report = measured.report()
@@ -159,9 +159,9 @@ class Validation:
         }
         self._folder.log_validation(record)
         if best == iteration:
-            keep_best(path, iteration)
+            keep_best_checkpoint(path, iteration)
         # Said now rather than when all is trained.
-        if not iteration and not order(trainer, "finds", best_folder(path)):
+        if not iteration and not run_on_all_ranks(trainer, "finds", best_folder(path)):
             raise UnknownOption(
                 f"--evaluation.validate-every: every process reads {best_folder(path)} in the end, and one does not find it: give an --out "
                 f"that all hosts share, or --evaluation.validate-every 0"
@@ -173,13 +173,13 @@ class Validation:
             highlight=False,
         )
 
-    def load_best(self, trainer: Trainer) -> None:
+    def load_best_checkpoint(self, trainer: Trainer) -> None:
         """Bring all ranks to the best weights.
 
         Raises:
             BadCheckpoint: they are damaged.
         """
-        order(trainer, "load", verified_best(self._folder.path, self.best))
+        run_on_all_ranks(trainer, "load", verified_best_checkpoint(self._folder.path, self.best))
 
     def report(self) -> dict[str, Any]:
         """The entry of ``evaluation.json``: which weights were chosen, and by what."""
@@ -232,7 +232,7 @@ def train_on(
             if not trainer.learner.saves_alone:
                 if failed:  # the other ranks hold a part of it, and may be gone: the last checkpoint stands
                     return
-                order(trainer, "gather")
+                run_on_all_ranks(trainer, "gather")
             save_checkpoint(folder.path, trainer, progress, config.keep_checkpoints, validation.chosen)
             saved = progress.iteration
 
@@ -252,7 +252,7 @@ def train_on(
             if last or stop.asked:
                 break
             number = progress.iteration + 1
-            result: IterationResult = order(
+            result: IterationResult = run_on_all_ranks(
                 trainer, "iterate", progress.iteration, share_of_minutes(config, progress.seconds)
             )
             seconds = before + time.perf_counter() - begun
@@ -315,7 +315,7 @@ def train(
     resume: bool = False,
     before: Measurement | None = None,
     iterations: int | None = None,
-    torchrun: World | None = None,
+    torchrun: Communicator | None = None,
 ) -> dict[str, Any]:
     """Measure, train, measure, report; with validation it is the weights chosen by it that are measured at the end.
 
@@ -343,7 +343,7 @@ def train(
     require_engine(config, device_of(config))
     if importlib.util.find_spec("tensorboard") is None:  # only looked for: importing it costs a second
         raise MissingExtra("training", "tensorboard", "train")
-    with claimed(out, resume=resume), stop_signals() as stop:
+    with lock_run_dir(out, resume=resume), stop_signals() as stop:
         checkpoint, config = resumed(out, config, iterations, console) if resume else (None, config)
         if resume and (summary := finished(out, config, checkpoint)) is not None:
             done = summary["iterations"]
@@ -365,7 +365,7 @@ def _run(
     checkpoint: Path | None,
     before: Measurement | None,
     stop: Stop,
-    torchrun: World | None,
+    torchrun: Communicator | None,
 ) -> dict[str, Any]:
     """The run itself, in a folder that is ours."""
     started = time.time()
@@ -384,13 +384,13 @@ def _run(
             trainer = build(config, world, console)
             folder = RunFolder(out, config)
             folder.write("config.json", config.to_json())
-            world.in_case(
+            world.set_failure_message(
                 out,
                 lambda: f"{_saved(out)}; when that is mended, go on with: {resume_command(named)}",
             )
             if checkpoint is not None:
                 progress = Progress.of(read_state(checkpoint))
-                order(trainer, "load", checkpoint)
+                run_on_all_ranks(trainer, "load", checkpoint)
             # Without one not even the start's validation stands.
             folder.cut(progress.iteration if checkpoint is not None else -1)
             validation = Validation(config, folder, validated, console)
@@ -420,7 +420,7 @@ def _run(
                 after = before  # the start is what was measured then
             else:
                 if chosen is not None:
-                    validation.load_best(trainer)
+                    validation.load_best_checkpoint(trainer)
                 after = _measure(trainer, held_out, console, "result")
     except NotFinite as error:
         if folder is not None and error.batch:
@@ -489,7 +489,7 @@ def _measure(trainer: Trainer, held_out: Sequence[str], console: Console, what: 
     how = f"{counted(config.evaluation.samples, 'episode')} of each at temperature 1{greedy}"
     console.print(f"measuring the {what} on {len(held_out)} held-out tasks, {how} ...", highlight=False)
     with waiting(console, f"measuring the {what}") as trainer.told:
-        measured: Measurement = order(trainer, "measure", held_out)
+        measured: Measurement = run_on_all_ranks(trainer, "measure", held_out)
         return measured
 
 
@@ -497,7 +497,7 @@ def resume_run(
     out: Path,
     console: Console,
     iterations: int | None = None,
-    torchrun: World | None = None,
+    torchrun: Communicator | None = None,
     secrets: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
     """Continue a run by the options it was started with.

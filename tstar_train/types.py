@@ -89,7 +89,7 @@ class Row:
         member: trajectory within the group.
         turn: index of the turn.
         ids: context and reply.
-        mask: 1 for the policy's own tokens.
+        response_mask: 1 for the policy's own tokens.
         logprobs: sampling log-probabilities, 0 where the mask is 0.
         advantage: of every token of the turn.
     """
@@ -99,7 +99,7 @@ class Row:
     member: int
     turn: int
     ids: list[int]
-    mask: list[int]
+    response_mask: list[int]
     logprobs: list[float]
     advantage: float
 
@@ -110,29 +110,29 @@ class TokenSequence:
 
     Attributes:
         ids: the longest row's ids.
-        mask: 1 for the policy's own tokens of all joined turns.
+        response_mask: 1 for the policy's own tokens of all joined turns.
         logprobs: sampling log-probabilities per position.
         advantages: per position.
         weight: of each of its tokens in the weighted mean that is the base loss.
         values: what a critic says before each position, empty without one.
         returns: what it should have said, empty without one.
-        old: log-probabilities per position under the policy before the update as the trainer computes them; empty where ``logprobs``
-            are those.
+        old_logprobs: log-probabilities per position under the policy before the update, as the trainer computes them; empty where
+            ``logprobs`` are those.
     """
 
     ids: list[int]
-    mask: list[int]
+    response_mask: list[int]
     logprobs: list[float]
     advantages: list[float]
     weight: float = 1.0
     values: list[float] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
-    old: list[float] = field(default_factory=list)
+    old_logprobs: list[float] = field(default_factory=list)
 
     @property
-    def own_tokens(self) -> int:
+    def num_response_tokens(self) -> int:
         """How many tokens the policy wrote."""
-        return sum(self.mask)
+        return sum(self.response_mask)
 
 
 def rows_of(trajectory: Trajectory, advantages: Sequence[float]) -> list[Row]:
@@ -149,7 +149,7 @@ def rows_of(trajectory: Trajectory, advantages: Sequence[float]) -> list[Row]:
             member=trajectory.member,
             turn=number,
             ids=[*turn.context, *turn.reply],
-            mask=[0] * len(turn.context) + [1] * len(turn.reply),
+            response_mask=[0] * len(turn.context) + [1] * len(turn.reply),
             logprobs=[0.0] * len(turn.context) + turn.logprobs,
             advantage=float(advantage),
         )
@@ -167,14 +167,16 @@ def join_rows(rows: Sequence[Row]) -> list[TokenSequence]:
     for row in rows:
         last = joined[-1] if joined and owner == (row.group, row.member) else None
         start = len(last.ids) if last is not None else 0
-        if last is not None and row.ids[:start] == last.ids and not any(row.mask[:start]):
+        if last is not None and row.ids[:start] == last.ids and not any(row.response_mask[:start]):
             last.ids = row.ids
-            last.mask += row.mask[start:]
+            last.response_mask += row.response_mask[start:]
             last.logprobs += row.logprobs[start:]
             last.advantages += [row.advantage] * (len(row.ids) - start)
         else:
             joined.append(
-                TokenSequence(row.ids, list(row.mask), list(row.logprobs), [row.advantage] * len(row.ids))
+                TokenSequence(
+                    row.ids, list(row.response_mask), list(row.logprobs), [row.advantage] * len(row.ids)
+                )
             )
         owner = (row.group, row.member)
     return joined
@@ -327,7 +329,7 @@ class IterationData:
         return [sequence for _, sequences in self.episodes for sequence in sequences]
 
     @classmethod
-    def together(cls, parts: Sequence[IterationData]) -> IterationData:
+    def merge(cls, parts: Sequence[IterationData]) -> IterationData:
         """Joins the data of all ranks, in order of rank."""
         whole = cls(parts[0].number, parts[0].done, parts[0].temperature)
         for part in parts:

@@ -23,7 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tstar_envs import EnvEntry, TextEnv, find_entry, parse_reply, render_reply, write_whole
 from tstar_envs.utils import counted
-from tstar_train.claim import claimed
+from tstar_train.claim import lock_run_dir
 from tstar_train.finite import NotFinite
 from tstar_train.grafting import contrast_context
 from tstar_train.policy.codec import Codec, PlainCodec
@@ -168,7 +168,7 @@ _PIECE = (2, 8)
 _FIRST_TOKEN = 2  # those before it are special
 
 
-def quoting_rows(vocabulary: int, seed: int) -> Iterator[Row]:
+def copy_task_rows(vocabulary: int, seed: int) -> Iterator[Row]:
     """Rows without end: 8 to 100 random tokens, then pieces of 2 to 8 of them in random order; all but the first of a piece count.
 
     Args:
@@ -364,7 +364,7 @@ def build_weights(
         InUse: another process writes there.
         NotFinite: a loss or gradient is no number; the weights of the stage before stand in the folder, the batch beside them.
     """
-    with claimed(out, used="what it holds would be lost: choose another --out"):
+    with lock_run_dir(out, used="what it holds would be lost: choose another --out"):
         try:
             _build(entry, recipe or recipe_of(entry), out, seed, steps, console)
         except NotFinite as error:
@@ -488,7 +488,7 @@ def _stage(
             ticker(f"step {step}/{schedule.steps}  {(time.process_time() - started) / 60:.1f} CPU-minutes")
 
     if schedule.rows == "quotes":
-        rows = quoting_rows(len(tokenizer), seed + rank)
+        rows = copy_task_rows(len(tokenizer), seed + rank)
     else:
         practice, style = PracticeMix(recipe, entry), recipe.warm_start.demonstrations
         rows = practice_rows(practice, codec, seed + rank, style, recipe.env, position_limit(model.config))

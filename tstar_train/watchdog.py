@@ -17,10 +17,10 @@ from typing import Any
 
 import torch.distributed as dist
 
-from tstar_train.heartbeat import Lifeline
+from tstar_train.heartbeat import Heartbeat
 
 
-def stacks(without: Collection[int] = ()) -> str:
+def stack_dump(without: Collection[int] = ()) -> str:
     """The stacks of all threads, the main thread's first.
 
     Args:
@@ -53,7 +53,7 @@ _UNWIND_SECONDS = 10.0  # for the main thread to end by itself
 LATER_SECONDS = 15.0  # a rank that is stopped ends so long after the time that is waited: the others have said by then what happened
 
 
-class Watch:
+class Watchdog:
     """The watch of one rank.
 
     Attributes:
@@ -94,7 +94,7 @@ class Watch:
         self._verdict = ""
         self._known, self._heard, self._closed = threading.Event(), threading.Event(), threading.Event()
         self._leads = False
-        self._lifeline = Lifeline(rank, seconds + LATER_SECONDS)
+        self._heartbeat = Heartbeat(rank, seconds + LATER_SECONDS)
         self._asking.set(f"who {rank}", f"process {os.getpid()} on {socket.gethostname()}")
         self._threads = [
             threading.Thread(target=work, daemon=True, name="tstar watch")
@@ -113,10 +113,10 @@ class Watch:
         """Whether some rank has given up."""
         return self._known.is_set()
 
-    def patience(self, seconds: float) -> None:
+    def set_timeout(self, seconds: float) -> None:
         """Wait so long for the others from now on."""
         self.seconds = seconds
-        self._lifeline.patience(seconds + LATER_SECONDS)
+        self._heartbeat.set_timeout(seconds + LATER_SECONDS)
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
@@ -152,14 +152,14 @@ class Watch:
         """The run is over, or no longer in need of a watch."""
         self._closed.set()
         self._threads[0].join(timeout=2 * _POLL_SECONDS)
-        self._lifeline.close()
+        self._heartbeat.close()
 
     def _watch(self) -> None:
         beaten = 0.0
         while not self._closed.wait(_POLL_SECONDS):
             now = time.monotonic()
             if now - beaten > 1.0:
-                self._lifeline.beat()
+                self._heartbeat.send()
                 beaten = now
             if self._waiting is not None and now - self._waiting[1] > self.seconds:
                 self._reason = self._reason or (
@@ -201,7 +201,7 @@ class Watch:
         self._known.set()
         if self._heard.wait(_UNWIND_SECONDS) or self._closed.is_set():
             while self._rank == 0 and not self._closed.wait(1.0):  # it may have much to save
-                self._lifeline.beat()
+                self._heartbeat.send()
             return
         with suppress(OSError, ValueError):  # whatever else fails now, the process ends
             self._say(". ".join(filter(None, [self._verdict, self.last_words()])))
@@ -236,7 +236,7 @@ class Watch:
             "calls": self._calls,
             "waiting": None if self._waiting is None else self._waiting[0],
             "position": position(),
-            "stacks": stacks(mine | {threading.get_ident()}),
+            "stacks": stack_dump(mine | {threading.get_ident()}),
         }
 
     def _about(self, answers: dict[int, dict[str, Any]], who: dict[int, str]) -> Iterator[str]:

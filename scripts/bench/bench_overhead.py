@@ -20,7 +20,7 @@ from spread import spread
 from tstar_envs import find_entry
 from tstar_train.build import build
 from tstar_train.config import Config
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 from tstar_train.loop import Trainer, iterate
 from tstar_train.presets import choose, with_nodes
 
@@ -84,7 +84,7 @@ def main() -> None:
     print(f"| environment | | over GRPO | all | {' | '.join(PHASES)} |\n" + "|---" * (4 + len(PHASES)) + "|")
     for env in asked.envs:
         sides = sides_of(config_of(env, asked.samples))
-        trainers = [build(config, Alone()) for config in sides.values()]
+        trainers = [build(config, SingleProcess()) for config in sides.values()]
         spent: list[list[dict[str, float]]] = [[] for _ in trainers]
         for number in range(asked.iterations + 1):
             # Whoever comes first finds colder caches, so each does in turn.

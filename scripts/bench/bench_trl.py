@@ -25,7 +25,7 @@ from trl import GRPOConfig, GRPOTrainer
 from tstar_envs import find_entry
 from tstar_train.build import trainer_of
 from tstar_train.config import Config, OptimConfig, RolloutConfig
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 from tstar_train.loop import iterate
 from tstar_train.policy.chat import ChatCodec
 from tstar_train.policy.model import Policy
@@ -77,7 +77,7 @@ class Ours:
             rollout=RolloutConfig(tasks=TASKS, group=GROUP, max_tokens=TOKENS, invalid_penalty=0.5),
             optim=OptimConfig(learning_rate=1e-6),
         )
-        self._trainer, self._number = trainer_of(config, policy, Alone()), 0
+        self._trainer, self._number = trainer_of(config, policy, SingleProcess()), 0
 
     def step(self) -> float:
         """CPU seconds of one iteration."""
@@ -124,7 +124,7 @@ class Theirs:
         spent: list[float] = []
         self.spent = spent
 
-        class Clock(TrainerCallback):
+        class PhaseTimer(TrainerCallback):
             def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
                 spent.append(-time.process_time())
 
@@ -166,7 +166,7 @@ class Theirs:
             train_dataset=Dataset.from_list(rows),
             processing_class=tokenizer,
             environment_factory=Rollout,
-            callbacks=[Clock()],
+            callbacks=[PhaseTimer()],
         )
 
     def run(self) -> list[float]:

@@ -18,9 +18,9 @@ from gpu_runs import ROOT, SHORT, Bench, Program, memory, phases, records, train
 
 from tstar_train.build import build
 from tstar_train.config import Config, LoraConfig
-from tstar_train.distributed import Alone
-from tstar_train.learner.batch import Micro
-from tstar_train.loop import Clock, Trainer, iterate
+from tstar_train.distributed import SingleProcess
+from tstar_train.learner.batch import MicroBatch
+from tstar_train.loop import PhaseTimer, Trainer, iterate
 from tstar_train.plan import described_model, plan
 from tstar_train.presets import large
 from tstar_train.rollout.collect import TaskStream
@@ -53,7 +53,7 @@ def yes_or_no() -> list[str]:
     return [line["id"] for line in map(json.loads, content) if set(line["golden_answers"]) & {"yes", "no"}]
 
 
-def at_the_bounds(trainer: Trainer, limit: int) -> Clock:
+def at_the_bounds(trainer: Trainer, limit: int) -> PhaseTimer:
     """The largest that the plan reckons with: all rows sampled from behind full contexts, and a row of full length in the update.
 
     Returns:
@@ -66,28 +66,28 @@ def at_the_bounds(trainer: Trainer, limit: int) -> Clock:
     def ids(count: int, length: int) -> torch.Tensor:
         return torch.randint(0, size, (count, length), generator=numbers)
 
-    clock, most = Clock(time.perf_counter, model.device), dict[str, float]()
+    timer, most = PhaseTimer(time.perf_counter, model.device), dict[str, float]()
     for turn in range(2):
         contexts = ids(rows, limit - replies).tolist()
         trainer.engine.generate(contexts, [f"{turn}/{row}" for row in range(rows)], max_tokens=replies)
         trainer.engine.release()
-        clock.phase("sampling")
+        timer.phase("sampling")
         row = ids(1, limit).to(model.device)
         wanted = torch.ones_like(row, dtype=torch.bool)
         wanted[:, 0] = False
-        micro = Micro(row, wanted)
+        micro = MicroBatch(row, wanted)
         learner.reference(micro)
-        clock.phase("reference")
+        timer.phase("reference")
         learner.backward(-learner.forward(micro).logprobs.mean())
-        clock.phase("backward")
+        timer.phase("backward")
         learner.end_part("base")
         learner.reduce("base")
         learner.apply(1.0)
         learner.end_iteration()
-        clock.phase("step")
-        most = {name: max(gib, most.get(name, 0.0)) for name, gib in clock.memory.items()}
-    clock.memory = most
-    return clock
+        timer.phase("step")
+        most = {name: max(gib, most.get(name, 0.0)) for name, gib in timer.memory.items()}
+    timer.memory = most
+    return timer
 
 
 def measure(model: Path, way: str, device: str, tiny: bool) -> dict[str, Any]:
@@ -102,12 +102,12 @@ def measure(model: Path, way: str, device: str, tiny: bool) -> dict[str, Any]:
     }
     try:
         began = time.perf_counter()
-        trainer = build(config, Alone())
+        trainer = build(config, SingleProcess())
         trainer.stream = TaskStream(yes_or_no(), config.rollout.tasks, config.seed)
         row |= {"seconds_to_build": time.perf_counter() - began, "held_after_build": held(device)}
-        clock = at_the_bounds(trainer, made.limit)
-        row |= {f"measured_{name}": gib for name, gib in clock.memory.items()}
-        row |= {"held_after_steps": held(device), "seconds_at_the_bounds": clock.seconds}
+        timer = at_the_bounds(trainer, made.limit)
+        row |= {f"measured_{name}": gib for name, gib in timer.memory.items()}
+        row |= {"held_after_steps": held(device), "seconds_at_the_bounds": timer.seconds}
         if device != "cpu":
             row["reserved"] = torch.cuda.max_memory_reserved() / GIB
     except torch.OutOfMemoryError as error:

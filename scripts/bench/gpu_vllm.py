@@ -27,8 +27,8 @@ from torch import Tensor
 from tstar_envs import find_entry
 from tstar_train.build import build
 from tstar_train.config import LoraConfig
-from tstar_train.distributed import Alone
-from tstar_train.engines.check import hand_over
+from tstar_train.distributed import SingleProcess
+from tstar_train.engines.check import sync_engine
 from tstar_train.engines.vllm import VLLMEngine
 from tstar_train.learner.base import tied
 from tstar_train.loop import iterate
@@ -109,7 +109,7 @@ class Checked:
 
     def scores(self) -> Tensor:
         """By the engine, of single tokens after each context, in nats: (contexts * ALTERNATIVES,)."""
-        groups = self._engine.score(self.contexts, [[[token] for token in row] for row in self._next])
+        groups = self._engine.logprobs(self.contexts, [[[token] for token in row] for row in self._next])
         return torch.tensor([value for group in groups for value in group])
 
     @torch.no_grad()
@@ -222,7 +222,7 @@ def handed(bench: Bench, name: str, policy: Policy, engine: VLLMEngine, turn: st
     """Hand the weights over by the product's own probe; how long it took. What the probe says is written down, and the case goes on."""
     began = time.perf_counter()
     try:
-        hand_over(policy, engine, weights_of(policy))
+        sync_engine(policy, engine, weights_of(policy))
     except (RuntimeError, ValueError) as error:
         bench.say(
             "the probe after a sync says",
@@ -242,7 +242,7 @@ def probe_finds(bench: Bench, name: str, policy: Policy, engine: VLLMEngine) -> 
         for parameter in policy.model.parameters():
             parameter.mul_(1.2)
     try:
-        hand_over(policy, engine, iter(kept))
+        sync_engine(policy, engine, iter(kept))
         found = "nothing: it takes old weights for new ones"
     except RuntimeError as error:
         found = f"{type(error).__name__}: {error}"[:300]
@@ -273,7 +273,7 @@ def run_case(bench: Bench, name: str) -> None:
     kinds: dict[str, Any] = {"engine": engine, "rollout": rollout, "env_options": {"retriever": "bm25"}}
     config = replace(config, lora=LoraConfig(rank=rank), **kinds)
     began = time.perf_counter()
-    trainer = build(config, Alone())
+    trainer = build(config, SingleProcess())
     trainer.stream = TaskStream(yes_or_no(), config.rollout.tasks, config.seed)
     built = time.perf_counter() - began
     for iteration in range(2):  # each is written down as it ends, should time run out

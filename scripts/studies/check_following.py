@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from tstar_train.engines.check import EngineMismatch, hand_over, require_following
+from tstar_train.engines.check import EngineMismatch, require_following, sync_engine
 
 # Layers, hidden size, heads, heads of keys and values, intermediate size.
 SHAPES = {"0.5B": (24, 896, 14, 2, 4864), "3B": (36, 2048, 16, 2, 11008), "tiny": (2, 64, 2, 2, 128)}
@@ -45,7 +45,7 @@ class Copied:
         self._left -= 1
 
     @torch.no_grad()
-    def score(
+    def logprobs(
         self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]
     ) -> list[list[float]]:
         """See ``Engine``."""
@@ -80,14 +80,14 @@ def random_policy(shape: str, dtype: torch.dtype, device: str) -> Any:
 def stops_later(policy: Any, steps: int) -> str:
     """After how many steps an engine is found that takes the first weights alone, where nobody asked at the start."""
     engine: Any = Copied(policy, most=1)
-    hand_over(policy, engine, policy.model.state_dict().items())
+    sync_engine(policy, engine, policy.model.state_dict().items())
     for step in range(1, steps + 1):
         with torch.no_grad():
             for parameter in policy.model.parameters():
                 if parameter.dim() > 1:
                     parameter.add_(torch.sign(torch.randn_like(parameter)) * STEP)
         try:
-            hand_over(policy, engine, policy.model.state_dict().items())
+            sync_engine(policy, engine, policy.model.state_dict().items())
         except EngineMismatch:
             return f"found after {step} steps"
     return f"not found in {steps} steps"

@@ -100,7 +100,7 @@ class Walk:
         return [self.start_key, *(step.state_key for step in self.steps[:-1])]
 
 
-class World:
+class Communicator:
     """The levels, with every move that was made remembered: the rules are deterministic."""
 
     def __init__(self, end_when_lost: bool) -> None:
@@ -189,7 +189,7 @@ def chances(weights: Floats, features: NDArray[np.int64]) -> Floats:
 
 
 def play(
-    world: World, weights: Floats, split: str, tasks: Sequence[str], rng: np.random.Generator
+    world: Communicator, weights: Floats, split: str, tasks: Sequence[str], rng: np.random.Generator
 ) -> list[Walk]:
     """An episode of each level, side by side."""
     walks = [Walk(world.begin(split, task), []) for task in tasks]
@@ -236,7 +236,7 @@ def credits(name: str, group: Sequence[Walk], gamma: float) -> list[Floats]:
     )
 
 
-def start(world: World) -> Floats:
+def start(world: Communicator) -> Floats:
     """Weights after 20 steps of imitation of the expert on 30 levels."""
     env = world.envs["train"]
     rows, moves = [], []
@@ -282,7 +282,9 @@ def _gradient(
     return gradient
 
 
-def train(world: World, weights: Floats, name: str, rate: float, seed: int, options: Options) -> Floats:
+def train(
+    world: Communicator, weights: Floats, name: str, rate: float, seed: int, options: Options
+) -> Floats:
     """Train from the start; the rate falls to zero."""
     rng = np.random.default_rng(1000 + seed)
     ids = world.ids("train")
@@ -319,7 +321,7 @@ def train(world: World, weights: Floats, name: str, rate: float, seed: int, opti
     return weights
 
 
-def measure(world: World, weights: Floats, split: str, levels: int, samples: int) -> Floats:
+def measure(world: Communicator, weights: Floats, split: str, levels: int, samples: int) -> Floats:
     """Success on each level, the mean of several episodes."""
     rng = np.random.default_rng(7)
     tasks = list(world.ids(split)[:levels])
@@ -330,7 +332,7 @@ def measure(world: World, weights: Floats, split: str, levels: int, samples: int
 
 def main(options: Options) -> None:
     """Choose rates, train, and print a table."""
-    world, began = World(options.end_when_lost), time.process_time()
+    world, began = Communicator(options.end_when_lost), time.process_time()
     first, rates = start(world), {}
     for name in options.credit:
         if options.same_rate and rates:

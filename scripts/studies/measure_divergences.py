@@ -20,7 +20,7 @@ import tyro
 from tstar_envs import find_entry
 from tstar_train.build import trainer_of
 from tstar_train.config import Config
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting import graft, verify
 from tstar_train.loop import iterate
@@ -122,7 +122,7 @@ def main() -> None:
         graft=dataclasses.replace(config.graft, enabled=False),
     )
     policy = load_policy("tiny", policy_name(entry))
-    one = trainer_of(config, policy, Alone())
+    one = trainer_of(config, policy, SingleProcess())
     one.learner.apply = lambda factor: 0.0  # type: ignore[method-assign]  # plays as an iteration does, and learns nothing
     groups = iterate(one, 0).played.groups
     plays = Plays(config, policy, options.plays)

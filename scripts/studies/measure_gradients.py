@@ -20,7 +20,7 @@ from torch import Tensor
 from tstar_envs import find_entry
 from tstar_train.build import trainer_of
 from tstar_train.config import Config
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 from tstar_train.loop import iterate
 from tstar_train.policy.files import settings_name
 from tstar_train.policy.model import Policy, load_policy
@@ -68,7 +68,7 @@ def base_gradients(policy: Policy, config: Config, iterations: int) -> dict[str,
     for part, weight in (("whole", 1.0), ("above", 0.0)):
         optim = dataclasses.replace(config.optim, updates=1, negative_weight=weight)
         changed = dataclasses.replace(config, rollout=rollout, graft=graft, optim=optim, processes=1)
-        one = trainer_of(changed, policy, Alone())
+        one = trainer_of(changed, policy, SingleProcess())
         learner = one.learner
         # No step is taken: both parts are of the same episodes, since seeds say what is drawn.
         learner.apply = lambda factor, learner=learner, part=part: found[part].append(learner.gradient) or 0.0

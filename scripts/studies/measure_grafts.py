@@ -15,7 +15,7 @@ import torch
 
 from tstar_envs import find_entry
 from tstar_train.build import trainer_of
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting import graft, verify
 from tstar_train.loop import iterate
@@ -50,7 +50,7 @@ def main() -> None:
     config = dataclasses.replace(
         config, rollout=dataclasses.replace(config.rollout, tasks=options.tasks), processes=1
     )
-    one = trainer_of(config, policy, Alone())
+    one = trainer_of(config, policy, SingleProcess())
     one.learner.apply = lambda factor: 0.0  # plays as an iteration of training does, and learns nothing
     played = iterate(one, 0).played
     found = [(g.trajectories, d) for g in played.groups for d in g.divergences]

@@ -20,10 +20,10 @@ import torch
 import torch.distributed as dist
 
 from scripts.studies.small_models import small_model
-from tstar_train.distributed import Alone, Distributed, dealt
+from tstar_train.distributed import ProcessGroup, SingleProcess, dealt
 from tstar_train.finite import NotFinite
 from tstar_train.learner import deepspeed
-from tstar_train.learner.batch import Micro, Step, forward
+from tstar_train.learner.batch import MicroBatch, Step, forward
 from tstar_train.learner.deepspeed import DeepSpeedLearner
 from tstar_train.learner.reference import AdapterReference, CopiedReference
 from tstar_train.learner.terms import KLTerm, PolicyTerm, SurgicalTerm, ValueTerm
@@ -68,7 +68,7 @@ def sequence(model, chance):
     length = chance.randrange(6, 24)
     ids = [chance.randrange(2, 290) for _ in range(length)]
     mask = [0, 0, 0] + [1] * (length - 3)
-    micro = Micro(torch.tensor([ids]), torch.tensor([mask], dtype=torch.bool))
+    micro = MicroBatch(torch.tensor([ids]), torch.tensor([mask], dtype=torch.bool))
     with torch.no_grad():
         known = forward(model, micro).logprobs.tolist()
     returns = [chance.gauss(0, 1) for _ in ids]
@@ -162,15 +162,15 @@ def everything(names, folder, world):
         if alone == name:
             results[name] = scenario(name, folder, world)
         elif world.rank == 0:
-            results[name] = scenario(alone, folder, Alone())
+            results[name] = scenario(alone, folder, SingleProcess())
     return results
 
 
 def world_of(rank, ranks, folder):
     return (
-        Distributed(rank, ranks, dist.FileStore(str(folder / f"store{ranks}"), ranks), 1.0)
+        ProcessGroup(rank, ranks, dist.FileStore(str(folder / f"store{ranks}"), ranks), 1.0)
         if ranks > 1
-        else Alone()
+        else SingleProcess()
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tstar_train.distributed import World
+from tstar_train.distributed import Communicator
 
 
-def patient(world: World) -> None:
+def patient(world: Communicator) -> None:
     """Wait for the first rank."""
-    world.first(None)
+    world.broadcast(None)

@@ -9,7 +9,7 @@ import torch
 
 from tstar_envs import find_entry
 from tstar_train.build import trainer_of
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 from tstar_train.loop import Trainer
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.model import Policy, new_tiny
@@ -52,7 +52,7 @@ class Given:
 
 def trainer(config, policy, tasks=None, world=None) -> Trainer:
     """What iterates, around a policy; ``tasks`` are those of every iteration, None for the run's own."""
-    made = trainer_of(config, policy, world or Alone())
+    made = trainer_of(config, policy, world or SingleProcess())
     if tasks is not None:
         made.stream = Given(tasks)
     return made

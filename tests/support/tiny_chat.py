@@ -51,7 +51,7 @@ class TinyChat:
         for reply, observation in zip(said, shown[1:], strict=True):
             transcript.add(codec.reply(reply), observation)
         with self._lock:
-            self._engine.forget()
+            self._engine.clear_cache()
             sample = self._engine.generate(
                 [transcript.context()], ["0"], max_tokens=self._seen.max_tokens, temperature=0.0, keys=[0]
             )[0]

@@ -73,4 +73,4 @@ def options_set_by(name: str) -> Mapping[str, Any]:
     Raises:
         UnknownOption: no such algorithm.
     """
-    return ALGORITHMS[name] if name in ALGORITHMS else algorithm_class(name).sets
+    return ALGORITHMS[name] if name in ALGORITHMS else algorithm_class(name).default_options

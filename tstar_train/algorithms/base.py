@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 # The formulas of this package are imported by the tree, which knows nothing of rollouts and runs.
 if TYPE_CHECKING:
     from tstar_train.config import Config
-    from tstar_train.distributed import World
+    from tstar_train.distributed import Communicator
     from tstar_train.learner.terms import Term
     from tstar_train.types import TokenSequence, Trajectory
 
 # Per member of a group one number per turn, shape (turns,).
-Credit = list[NDArray[np.float64]]
+Advantages = list[NDArray[np.float64]]
 
 
 class Algorithm(ABC):
@@ -34,18 +34,18 @@ class Algorithm(ABC):
     # Whether it needs a critic's values; a run then has one, and keeps it in its checkpoints.
     needs_values = False
     # Options that it sets, by their names on the command line; for one of your own, as those of the others are in ``ALGORITHMS``.
-    sets: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    default_options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     # Whether T-STAR can stand on it: whether it has a term for whole episodes to replace.
     carries_tstar = True
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
-    def shape(self, trajectories: Sequence[Trajectory]) -> None:
+    def shape_rewards(self, trajectories: Sequence[Trajectory]) -> None:
         """Change what episodes are compared by (``Trajectory.penalty``), before anything is compared."""
         return
 
-    def keeps(self, group: Sequence[Trajectory]) -> bool:
+    def filter_group(self, group: Sequence[Trajectory]) -> bool:
         """Whether a group is learnt from; where some are not, further tasks are played in their place (dynamic sampling)."""
         return True
 
@@ -58,14 +58,16 @@ class Algorithm(ABC):
         return self.config.rollout.temperature
 
     @abstractmethod
-    def episode(self, group: Sequence[Trajectory]) -> Credit:
+    def episode_advantages(self, group: Sequence[Trajectory]) -> Advantages:
         """What each turn is credited with for how its whole episode ended; the term that T-STAR replaces."""
 
-    def step(self, group: Sequence[Trajectory]) -> Credit | None:
+    def step_advantages(self, group: Sequence[Trajectory]) -> Advantages | None:
         """What each turn is credited with by itself; None without such a term."""
         return None
 
-    def tokens(self, episodes: Sequence[tuple[Trajectory, list[TokenSequence]]], world: World) -> None:
+    def token_advantages(
+        self, episodes: Sequence[tuple[Trajectory, list[TokenSequence]]], world: Communicator
+    ) -> None:
         """Change the credit of single tokens; by default each has its turn's. All ranks call it.
 
         Args:
@@ -82,7 +84,7 @@ class Algorithm(ABC):
         return [PolicyTerm(optim.clip_low, optim.clip_high), KLTerm(optim.kl_coefficient)]
 
 
-def whole_episode(group: Sequence[Trajectory], credit: NDArray[np.float64]) -> Credit:
+def whole_episode(group: Sequence[Trajectory], credit: NDArray[np.float64]) -> Advantages:
     """Every turn of a member gets the same.
 
     Args:

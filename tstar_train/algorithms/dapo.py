@@ -21,7 +21,7 @@ class DAPO(GRPO):
     every token counts alike.
     """
 
-    def shape(self, trajectories: Sequence[Trajectory]) -> None:
+    def shape_rewards(self, trajectories: Sequence[Trajectory]) -> None:
         """The soft overlong penalty. The limit is one of a reply, so the longest reply of an episode decides."""
         dapo, most = self.config.dapo, self.config.rollout.max_tokens
         for trajectory in trajectories:
@@ -30,7 +30,7 @@ class DAPO(GRPO):
                 longest, most, round(dapo.overlong_buffer * most), dapo.overlong_factor
             )
 
-    def keeps(self, group: Sequence[Trajectory]) -> bool:
+    def filter_group(self, group: Sequence[Trajectory]) -> bool:
         """Dynamic sampling: whether some members succeeded and others did not.
 
         By success and never by what the members are compared by: groups that all failed but differ in a shaped reward would survive,

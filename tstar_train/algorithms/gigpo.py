@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tstar_train.advantages import discounted_returns, gigpo_step, grpo
-from tstar_train.algorithms.base import Algorithm, Credit, whole_episode
+from tstar_train.algorithms.base import Advantages, Algorithm, whole_episode
 
 if TYPE_CHECKING:
     from tstar_train.types import Trajectory
@@ -25,12 +25,12 @@ class GiGPO(Algorithm):
     a state that are compared.
     """
 
-    def episode(self, group: Sequence[Trajectory]) -> Credit:
+    def episode_advantages(self, group: Sequence[Trajectory]) -> Advantages:
         """See ``Algorithm``."""
         scale = self.config.gigpo.mode == "mean_std_norm"
         return whole_episode(group, grpo([t.reward for t in group], [0] * len(group), scale=scale))
 
-    def step(self, group: Sequence[Trajectory]) -> Credit:
+    def step_advantages(self, group: Sequence[Trajectory]) -> Advantages:
         """See ``Algorithm``."""
         options = self.config.gigpo
         returns = [discounted_returns(turn_rewards(t), options.gamma) for t in group]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tstar_train.advantages import grpo
-from tstar_train.algorithms.base import Algorithm, Credit, whole_episode
+from tstar_train.algorithms.base import Advantages, Algorithm, whole_episode
 
 if TYPE_CHECKING:
     from tstar_train.types import Trajectory
@@ -17,6 +17,6 @@ class GRPO(Algorithm):
     turn of the episode gets the result (``advantages.grpo``).
     """
 
-    def episode(self, group: Sequence[Trajectory]) -> Credit:
+    def episode_advantages(self, group: Sequence[Trajectory]) -> Advantages:
         """See ``Algorithm``."""
         return whole_episode(group, grpo([t.reward for t in group], [0] * len(group)))

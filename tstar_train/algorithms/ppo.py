@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from tstar_train.advantages import below_zero, gae, whitened
-from tstar_train.algorithms.base import Algorithm, Credit, whole_episode
+from tstar_train.algorithms.base import Advantages, Algorithm, whole_episode
 from tstar_train.algorithms.gigpo import turn_rewards
 
 if TYPE_CHECKING:
-    from tstar_train.distributed import World
+    from tstar_train.distributed import Communicator
     from tstar_train.learner.terms import Term
     from tstar_train.types import TokenSequence, Trajectory
 
@@ -29,16 +29,18 @@ class PPO(Algorithm):
     needs_values = True
     carries_tstar = False
 
-    def episode(self, group: Sequence[Trajectory]) -> Credit:
+    def episode_advantages(self, group: Sequence[Trajectory]) -> Advantages:
         """See ``Algorithm``: nothing is compared between episodes."""
         return whole_episode(group, np.zeros(len(group)))
 
-    def tokens(self, episodes: Sequence[tuple[Trajectory, list[TokenSequence]]], world: World) -> None:
+    def token_advantages(
+        self, episodes: Sequence[tuple[Trajectory, list[TokenSequence]]], world: Communicator
+    ) -> None:
         """See ``Algorithm``. What turns are penalised or credited with besides stays, beside the advantages."""
         options = self.config.ppo
         advantages = []
         for trajectory, rows in episodes:
-            mask = np.concatenate([s.mask for s in rows])
+            mask = np.concatenate([s.response_mask for s in rows])
             rewards = rewards_by_token(trajectory, rows)
             raw, returns = gae(
                 rewards, np.concatenate([s.values for s in rows]), mask, options.gamma, options.lam
@@ -48,7 +50,7 @@ class PPO(Algorithm):
                 rows, np.split(returns, np.cumsum([len(s.ids) for s in rows])[:-1]), strict=True
             ):
                 sequence.returns = part.tolist()
-        masks = [np.concatenate([s.mask for s in rows]).astype(bool) for _, rows in episodes]
+        masks = [np.concatenate([s.response_mask for s in rows]).astype(bool) for _, rows in episodes]
         if options.whiten:
             advantages = _whitened_over_ranks(advantages, masks, world)
         for (_, rows), values in zip(episodes, advantages, strict=True):
@@ -72,7 +74,7 @@ def rewards_by_token(trajectory: Trajectory, rows: Sequence[TokenSequence]) -> n
         trajectory: the episode.
         rows: its rows in order; the policy's own tokens are those of its turns, one after the other.
     """
-    mask = np.concatenate([s.mask for s in rows]).astype(bool)
+    mask = np.concatenate([s.response_mask for s in rows]).astype(bool)
     rewards = np.zeros(len(mask))
     places = np.flatnonzero(mask)
     last = np.cumsum([len(turn.reply) for turn in trajectory.turns]) - 1
@@ -81,13 +83,13 @@ def rewards_by_token(trajectory: Trajectory, rows: Sequence[TokenSequence]) -> n
 
 
 def _whitened_over_ranks(
-    advantages: Sequence[np.ndarray], masks: Sequence[np.ndarray], world: World
+    advantages: Sequence[np.ndarray], masks: Sequence[np.ndarray], world: Communicator
 ) -> list[np.ndarray]:
     """Whitened over the own tokens of all ranks."""
     own = (
         np.concatenate([a[m] for a, m in zip(advantages, masks, strict=True)]) if advantages else np.zeros(0)
     )
-    count, total = world.sum(torch.tensor([len(own), own.sum()], dtype=torch.float64)).tolist()
+    count, total = world.all_reduce(torch.tensor([len(own), own.sum()], dtype=torch.float64)).tolist()
     mean = total / max(count, 1)
-    squares = float(world.sum(torch.tensor([((own - mean) ** 2).sum()], dtype=torch.float64)).item())
+    squares = float(world.all_reduce(torch.tensor([((own - mean) ** 2).sum()], dtype=torch.float64)).item())
     return [whitened(a, m, mean, squares, int(count)) for a, m in zip(advantages, masks, strict=True)]

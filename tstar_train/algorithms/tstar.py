@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tstar_train.algorithms.base import Credit
+from tstar_train.algorithms.base import Advantages
 from tstar_train.config import Config
 from tstar_train.engines.base import Engine
 from tstar_train.grafting import graft, verify
@@ -93,7 +93,7 @@ class TStar:
             work=work,
         )
 
-    def value(self, tree: Tree | None, base: Credit) -> Credit:
+    def value(self, tree: Tree | None, base: Advantages) -> Advantages:
         """The Q-tree's advantages, or the algorithm's own where there is no tree or ``tree.enabled`` is off."""
         if tree is None or not self._config.tree.enabled:
             return base

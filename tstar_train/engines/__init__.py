@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 from tstar_train.config import Config
-from tstar_train.distributed import World
+from tstar_train.distributed import Communicator
 from tstar_train.engines.base import Engine
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.model import Policy
@@ -23,7 +23,7 @@ def require_engine(config: Config, device: str) -> None:
         raise missing_vllm(device)
 
 
-def make_engine(config: Config, policy: Policy, world: World) -> Engine:
+def make_engine(config: Config, policy: Policy, world: Communicator) -> Engine:
     """One rank's engine.
 
     Raises:

@@ -85,11 +85,11 @@ class Engine(Protocol):
         """Most tokens of a context and what follows it together; neither call feeds the model more."""
 
     @property
-    def exact(self) -> bool:
+    def shares_weights(self) -> bool:
         """Whether its log-probabilities are the trainer's up to float rounding, because it computes with the trainer's own model.
 
-        Where they are not, ``engines.check.hand_over`` compares the two after each sync, and the update's old log-probabilities are the
-        trainer's own (``learner.update.annotate``).
+        Where they are not, ``engines.check.sync_engine`` compares the two after each sync, and the update's old log-probabilities are the
+        trainer's own (``learner.update.compute_old_logprobs_and_values``).
         """
 
     def generate(
@@ -119,7 +119,7 @@ class Engine(Protocol):
             NotFinite: the log-probabilities are no numbers.
         """
 
-    def score(
+    def logprobs(
         self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]
     ) -> list[list[float]]:
         """Summed log-probability of each continuation of each context, at temperature 1.
@@ -132,7 +132,7 @@ class Engine(Protocol):
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Take over new weights, by name; what was kept under the old ones is forgotten."""
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Drop what is kept between calls."""
 
     def release(self) -> None:

@@ -24,7 +24,7 @@ class EngineMismatch(TStarError, RuntimeError):
     """Sampler and model disagree about the probability of the same tokens."""
 
 
-def most_nats(policy: Policy, asked: float | None) -> float:
+def max_logprob_difference(policy: Policy, asked: float | None) -> float:
     """The largest difference in nats allowed between sampler and trainer about one token: the option, or what precision explains."""
     return asked if asked is not None else (0.05 if policy.model.dtype == torch.float32 else 2.0)
 
@@ -34,7 +34,7 @@ def require_agreement(difference: float, most: float) -> None:
 
     Args:
         difference: largest |log pi(sampler) - log pi(trainer)| of a sampled token, in nats.
-        most: see ``most_nats``.
+        most: see ``max_logprob_difference``.
 
     Raises:
         EngineMismatch: it is larger.
@@ -89,7 +89,7 @@ def check_agreement(policy: Policy, engine: Engine) -> float:
     return worst
 
 
-def hand_over(policy: Policy, engine: Engine, weights: Iterable[tuple[str, Tensor]]) -> None:
+def sync_engine(policy: Policy, engine: Engine, weights: Iterable[tuple[str, Tensor]]) -> None:
     """Bring an engine to the trainer's weights, and see by the fixed probe that one with a copy of them has indeed taken them over.
 
     None of the known ways to keep old weights (packed copies, a prefix cache of before, memory given back) raises by itself. Both
@@ -104,10 +104,13 @@ def hand_over(policy: Policy, engine: Engine, weights: Iterable[tuple[str, Tenso
         EngineMismatch: they differ by more than rounding, or the engine has not moved as the model has.
     """
     engine.sync(weights)
-    if engine.exact:
+    if engine.shares_weights:
         return
     scores = _probe_scores(policy, engine)
-    worst, most = _worst(abs(ours - theirs) for ours, theirs in scores), _rounding(policy, engine.exact)
+    worst, most = (
+        _worst(abs(ours - theirs) for ours, theirs in scores),
+        _rounding(policy, engine.shares_weights),
+    )
     if not worst <= most:
         raise EngineMismatch(
             f"after the weights were handed over, the sampling engine and {policy.name} still differ by up to {worst:.3g} nats per token "
@@ -139,10 +142,10 @@ def require_following(
     Raises:
         EngineMismatch: the engine does not move with the model, or differs from it by more than rounding.
     """
-    hand_over(policy, engine, weights())
-    if engine.exact:
+    sync_engine(policy, engine, weights())
+    if engine.shares_weights:
         return
-    before, most = _probe_scores(policy, engine), _rounding(policy, engine.exact)
+    before, most = _probe_scores(policy, engine), _rounding(policy, engine.shares_weights)
     kept = [(part, part.clone()) for part in _last_trained(policy)]
     try:
         moved = 0.0
@@ -159,7 +162,7 @@ def require_following(
     finally:
         for part, value in kept:
             part.copy_(value)
-    hand_over(policy, engine, weights())
+    sync_engine(policy, engine, weights())
     # Where nothing moves the model beyond what the two round otherwise, it cannot be told; the distance stays bounded.
     noise = _worst(abs(ours - theirs) for ours, theirs in before)
     if behind > moved / 2 and moved >= 4 * noise:
@@ -222,7 +225,7 @@ def _probe_scores(policy: Policy, engine: Engine) -> list[tuple[float, float]]:
     """What the model's own forward pass and the engine say of the end of each fixed text, in nats per token."""
     rows, ends = _probe(policy, engine)
     cut = [(row[:-end], [row[-end:]]) for row, end in zip(rows, ends, strict=True)]
-    theirs = engine.score([context for context, _ in cut], [tails for _, tails in cut])
+    theirs = engine.logprobs([context for context, _ in cut], [tails for _, tails in cut])
     ours = _own_scores(policy, engine)
     return [(mine, said[0] / end) for mine, said, end in zip(ours, theirs, ends, strict=True)]
 

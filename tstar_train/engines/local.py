@@ -77,15 +77,15 @@ class LocalEngine:
         return self._limit
 
     @property
-    def exact(self) -> bool:
+    def shares_weights(self) -> bool:
         """See ``Engine``."""
         return True
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """The weights are shared with the trainer; only caches computed under the old ones are dropped."""
-        self.forget()
+        self.clear_cache()
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Drop what is kept between calls."""
         self._cache = None
         self._kept = {}
@@ -94,7 +94,7 @@ class LocalEngine:
 
     def release(self) -> None:
         """See ``Engine``."""
-        self.forget()
+        self.clear_cache()
 
     @torch.inference_mode()
     def generate(
@@ -140,7 +140,7 @@ class LocalEngine:
         return samples
 
     @torch.inference_mode()
-    def score(
+    def logprobs(
         self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]
     ) -> list[list[float]]:
         """See ``Engine``; a context is computed once for all its continuations."""
@@ -148,7 +148,7 @@ class LocalEngine:
         extra = [sum(map(len, group)) for group in continuations]
         results: list[list[float]] = []
         for part in self._parts(contexts, extra):
-            results += trie.score(
+            results += trie.logprobs(
                 self.trie, [tuple(c) for c in contexts[part]], self.texts(), continuations[part]
             )
             self._forget_if_much()

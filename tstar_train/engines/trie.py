@@ -404,7 +404,7 @@ def draw(
     return samples
 
 
-def score(
+def logprobs(
     trie: Trie,
     contexts: Sequence[Ids],
     texts: Sequence[Text],

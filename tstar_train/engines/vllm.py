@@ -181,7 +181,7 @@ class VLLMEngine:
         return self._limit
 
     @property
-    def exact(self) -> bool:
+    def shares_weights(self) -> bool:
         """See ``Engine``."""
         return False
 
@@ -215,7 +215,7 @@ class VLLMEngine:
         with torch.no_grad():
             self.llm.apply_model(lambda model: model.load_weights(weights))
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """See ``Engine``."""
         if self._ready:
             self.llm.reset_prefix_cache()
@@ -225,7 +225,7 @@ class VLLMEngine:
         if self._sleeps and not self._asleep:
             self.llm.sleep(level=2)
             self._asleep = True
-        self.forget()
+        self.clear_cache()
         self._ready = False
 
     def generate(
@@ -259,7 +259,7 @@ class VLLMEngine:
         outputs = self._ask([list(context) for context in contexts for _ in range(copies)], params)
         return [self._sample(output.outputs[0]) for output in outputs]
 
-    def score(
+    def logprobs(
         self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]
     ) -> list[list[float]]:
         """See ``Engine``; contexts come from the prefix cache where it has them."""

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tstar_envs import BadData
-from tstar_train.distributed import World
+from tstar_train.distributed import Communicator
 from tstar_train.finite import require_finite
-from tstar_train.learner.batch import Micro, Outputs, forward
+from tstar_train.learner.batch import MicroBatch, Outputs, forward
 from tstar_train.learner.reference import Reference
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.lora import has_adapters, merged_weights
@@ -80,17 +80,17 @@ class Learner(Protocol):
     def shares(self) -> bool:
         """Whether it can compute rows as branches of a beginning that they have in common."""
 
-    def forward(self, micro: Micro) -> Outputs:
+    def forward(self, micro: MicroBatch) -> Outputs:
         """Compute outputs with a gradient, under the current weights."""
 
-    def frozen(self, micro: Micro) -> Outputs:
+    def frozen(self, micro: MicroBatch) -> Outputs:
         """Without one, under the current weights."""
 
     @property
     def has_reference(self) -> bool:
         """Whether there is a moving average of the policy to compare it with."""
 
-    def reference(self, micro: Micro) -> Tensor:
+    def reference(self, micro: MicroBatch) -> Tensor:
         """Log-probabilities of the wanted tokens under the moving average of the policy, without a gradient."""
 
     def backward(self, loss: Tensor) -> None:
@@ -178,7 +178,7 @@ class PolicyLearner(ABC):
         self,
         model: PreTrainedModel,
         reference: Reference | None,
-        world: World,
+        world: Communicator,
         *,
         learning_rate: float,
         max_norm: float = 1.0,
@@ -209,7 +209,7 @@ class PolicyLearner(ABC):
         """See ``Learner``: layers that are computed again keep no keys and values for others."""
         return not self._recompute
 
-    def forward(self, micro: Micro) -> Outputs:
+    def forward(self, micro: MicroBatch) -> Outputs:
         """See ``Learner``."""
         if not self._recompute:
             return forward(self.model, micro, self.critic)
@@ -220,7 +220,7 @@ class PolicyLearner(ABC):
             self.model.eval()
 
     @torch.no_grad()
-    def frozen(self, micro: Micro) -> Outputs:
+    def frozen(self, micro: MicroBatch) -> Outputs:
         """See ``Learner``."""
         return forward(self.model, micro, self.critic)
 
@@ -229,7 +229,7 @@ class PolicyLearner(ABC):
         """See ``Learner``."""
         return self.average is not None
 
-    def reference(self, micro: Micro) -> Tensor:
+    def reference(self, micro: MicroBatch) -> Tensor:
         """See ``Learner``.
 
         Raises:
@@ -277,7 +277,7 @@ class PolicyLearner(ABC):
         if self.critic is not None:
             load_module(self.critic, folder / "critic.safetensors")
         names = self._master_names()
-        self._restore_masters(read_tensors(folder / "masters.safetensors", names) if names else {})
+        self._restore_master_weights(read_tensors(folder / "masters.safetensors", names) if names else {})
         if self.average is not None:
             self.average.restore(read_tensors(folder / "reference.safetensors", self._reference_state()))
         self._restore_optimizer(torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu"))
@@ -290,7 +290,7 @@ class PolicyLearner(ABC):
                 "adapters",
                 {name: self.model.state_dict()[name].detach().clone() for name in self._adapters()},
             )
-        if masters := self._masters_state():
+        if masters := self._master_weights_state():
             yield "masters", masters
         if self.average is not None:
             yield (
@@ -325,12 +325,12 @@ class PolicyLearner(ABC):
         """Names of the single-precision weights behind those in half precision, counted in order; none where nothing is in half."""
 
     @abstractmethod
-    def _masters_state(self) -> dict[str, Tensor]:
+    def _master_weights_state(self) -> dict[str, Tensor]:
         """Those weights by name."""
 
     @abstractmethod
-    def _restore_masters(self, state: dict[str, Tensor]) -> None:
-        """Take over what ``_masters_state`` gave; the model's own weights were read before."""
+    def _restore_master_weights(self, state: dict[str, Tensor]) -> None:
+        """Take over what ``_master_weights_state`` gave; the model's own weights were read before."""
 
     @abstractmethod
     def _optimizer_state(self) -> dict[str, Any]:

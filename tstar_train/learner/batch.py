@@ -1,4 +1,4 @@
-"""Micro-batches, shared prefixes, and the forward pass over them."""
+"""MicroBatch-batches, shared prefixes, and the forward pass over them."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ class Step:
     @property
     def weight(self) -> float:
         """Summed weights of the policy's own tokens, this rank's part of what the base loss is divided by."""
-        return sum(s.weight * s.own_tokens for s in self.sequences)
+        return sum(s.weight * s.num_response_tokens for s in self.sequences)
 
 
 @dataclass(frozen=True)
@@ -211,30 +211,30 @@ class Totals:
     pairs: float
 
 
-def dealt_steps(sequences: Sequence[TokenSequence], pairs: Sequence[Graft], steps: int) -> list[Step]:
+def split_minibatches(sequences: Sequence[TokenSequence], pairs: Sequence[Graft], steps: int) -> list[Step]:
     """An iteration's rows and pairs for each of its optimizer steps, in turn; rows with the same ids go to the same one."""
-    distinct = alike(sequences)
+    distinct = deduplicate(sequences)
     return [
         Step([s for copies in distinct[k::steps] for s in copies], list(pairs[k::steps]))
         for k in range(steps)
     ]
 
 
-def alike(sequences: Sequence[TokenSequence]) -> list[list[TokenSequence]]:
+def deduplicate(sequences: Sequence[TokenSequence]) -> list[list[TokenSequence]]:
     """Sequences with the same ids and own tokens together, in order of first appearance."""
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], list[TokenSequence]] = {}
     for sequence in sequences:
-        found.setdefault((tuple(sequence.ids), tuple(sequence.mask)), []).append(sequence)
+        found.setdefault((tuple(sequence.ids), tuple(sequence.response_mask)), []).append(sequence)
     return list(found.values())
 
 
 @dataclass
-class Beginnings:
+class SharedPrefixes:
     """What several rows of a micro-batch begin with; each of those rows starts with the last token of it.
 
     Attributes:
         ids: shape (beginnings, longest), padded on the right.
-        wanted: bool, that shape, as of a ``Micro``; these come before those of the rows.
+        wanted: bool, that shape, as of a ``MicroBatch``; these come before those of the rows.
         lengths: how many tokens stand before the rows' first, shape (beginnings,).
         of: the beginning of each row, shape (rows,).
     """
@@ -246,7 +246,7 @@ class Beginnings:
 
 
 @dataclass
-class Micro:
+class MicroBatch:
     """Rows that are computed at once.
 
     Attributes:
@@ -259,17 +259,17 @@ class Micro:
     ids: Tensor
     wanted: Tensor
     temperature: float = 1.0
-    beginnings: Beginnings | None = None
+    beginnings: SharedPrefixes | None = None
 
 
 @dataclass
-class SequenceMicro(Micro):
+class SequenceMicroBatch(MicroBatch):
     """Rows of the base loss. Rows with the same ids are computed once, and each copy gives its own loss: members of a group often say
     the same in the same state (two thirds of the rows of a Sokoban group).
 
     Attributes:
         which: for each own token of every copy of every row its place among the wanted tokens, shape (own tokens of all copies,).
-        old: log-probabilities before the update, in nats, that shape; so are the following.
+        old_logprobs: log-probabilities before the update, in nats, that shape; so are the following.
         sampled: as the sampler saw them; the same where it computes as the trainer does.
         advantages: of the tokens.
         weight: of the tokens in the weighted mean that is the loss.
@@ -280,7 +280,7 @@ class SequenceMicro(Micro):
     """
 
     which: Tensor = field(default_factory=lambda: torch.empty(0))
-    old: Tensor = field(default_factory=lambda: torch.empty(0))
+    old_logprobs: Tensor = field(default_factory=lambda: torch.empty(0))
     sampled: Tensor = field(default_factory=lambda: torch.empty(0))
     advantages: Tensor = field(default_factory=lambda: torch.empty(0))
     weight: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -291,7 +291,7 @@ class SequenceMicro(Micro):
 
 
 @dataclass
-class PairMicro(Micro):
+class PairMicroBatch(MicroBatch):
     """Preference pairs: two replies to one context each.
 
     Attributes:
@@ -303,7 +303,7 @@ class PairMicro(Micro):
     pairs: int = 0
 
 
-def sequence_micros(
+def sequence_micro_batches(
     sequences: Sequence[TokenSequence],
     most_tokens: int,
     temperature: float,
@@ -311,7 +311,7 @@ def sequence_micros(
     device: torch.device,
     *,
     share: bool = True,
-) -> Iterator[SequenceMicro]:
+) -> Iterator[SequenceMicroBatch]:
     """Rows in micro-batches, which change memory and float rounding, not the result.
 
     Args:
@@ -322,23 +322,26 @@ def sequence_micros(
         device: of the tensors.
         share: whether rows may be branches of a beginning that they have in common.
     """
-    distinct = alike(sequences)
+    distinct = deduplicate(sequences)
     # What is wanted is a part of the symbol: a shared token is the policy's own in all rows or in none.
-    symbols = [[2 * i + m for i, m in zip(copies[0].ids, copies[0].mask, strict=True)] for copies in distinct]
+    symbols = [
+        [2 * i + m for i, m in zip(copies[0].ids, copies[0].response_mask, strict=True)]
+        for copies in distinct
+    ]
     chunks = chunks_of(symbols, most_tokens) if share else [Chunk((i,), 0) for i in range(len(distinct))]
     for number, batch in enumerate(micro_batches(chunks, list(map(len, symbols)), most_tokens)):
         part = [distinct[i] for chunk in batch for i in chunk.rows]
         ids, wanted, beginnings = _laid_out(
-            [(copies[0].ids, copies[0].mask) for copies in part], batch, pad, device
+            [(copies[0].ids, copies[0].response_mask) for copies in part], batch, pad, device
         )
         every = [s for copies in part for s in copies]
-        yield SequenceMicro(
+        yield SequenceMicroBatch(
             ids,
             wanted,
             temperature,
             beginnings,
             _places(part, batch).to(device),
-            old=_own_values(every, [s.old or s.logprobs for s in every], device),
+            old_logprobs=_own_values(every, [s.old_logprobs or s.logprobs for s in every], device),
             sampled=_own_values(every, [s.logprobs for s in every], device),
             advantages=_own_values(every, [s.advantages for s in every], device),
             weight=_own_values(every, [[s.weight] * len(s.ids) for s in every], device),
@@ -349,7 +352,7 @@ def sequence_micros(
         )
 
 
-def pair_micros(
+def pair_micro_batches(
     pairs: Sequence[Graft],
     most_tokens: int,
     temperature: float,
@@ -357,8 +360,8 @@ def pair_micros(
     device: torch.device,
     *,
     share: bool = True,
-) -> Iterator[PairMicro]:
-    """Preference pairs in micro-batches, the two of a pair in the same one; arguments as of ``sequence_micros``."""
+) -> Iterator[PairMicroBatch]:
+    """Preference pairs in micro-batches, the two of a pair in the same one; arguments as of ``sequence_micro_batches``."""
     spans = [(g.context, reply) for g in pairs for reply in (g.rectified, g.rejected)]
     rows = [([*context, *reply], [0] * len(context) + [1] * len(reply)) for context, reply in spans]
     chunks = []
@@ -371,7 +374,7 @@ def pair_micros(
         place = {chunk.rows[0] // 2: n for n, chunk in enumerate(batch)}
         # The preferred ones first.
         owners = torch.tensor([place[i // 2] + len(batch) * (i % 2) for i in order], device=device)
-        yield PairMicro(
+        yield PairMicroBatch(
             ids,
             wanted,
             temperature,
@@ -386,7 +389,7 @@ def _laid_out(
     batch: Sequence[Chunk],
     pad: int,
     device: torch.device,
-) -> tuple[Tensor, Tensor, Beginnings | None]:
+) -> tuple[Tensor, Tensor, SharedPrefixes | None]:
     """Ids, wanted tokens and beginnings of the rows of a batch's chunks."""
     if not batch[0].shared:
         return *_padded(rows, pad, device), None
@@ -399,7 +402,7 @@ def _laid_out(
     ]
     ids, wanted = _padded([heads[n] for n in range(len(batch))], pad, device)
     lengths, of = torch.tensor(shared, device=device) - 1, torch.tensor(owner, device=device)
-    return *_padded(branches, pad, device), Beginnings(ids, wanted, lengths, of)
+    return *_padded(branches, pad, device), SharedPrefixes(ids, wanted, lengths, of)
 
 
 def _padded(
@@ -421,11 +424,11 @@ def _places(part: Sequence[Sequence[TokenSequence]], batch: Sequence[Chunk]) -> 
     """
     rows = iter(part)
     members = [[next(rows) for _ in chunk.rows] for chunk in batch]
-    inside = [sum(row[0][0].mask[: chunk.shared]) for row, chunk in zip(members, batch, strict=True)]
+    inside = [sum(row[0][0].response_mask[: chunk.shared]) for row, chunk in zip(members, batch, strict=True)]
     places, begun, first = [], 0, sum(inside)
     for row, shared in zip(members, inside, strict=True):
         for copies in row:
-            own = copies[0].own_tokens - shared
+            own = copies[0].num_response_tokens - shared
             places += [torch.arange(begun, begun + shared), torch.arange(first, first + own)] * len(copies)
             first += own
         begun += shared
@@ -436,7 +439,12 @@ def _own_values(
     sequences: Sequence[TokenSequence], values: Sequence[Sequence[float]], device: torch.device
 ) -> Tensor:
     """What stands at the policy's own tokens, shape (own tokens of all sequences,)."""
-    own = [v for s, row in zip(sequences, values, strict=True) for v, m in zip(row, s.mask, strict=True) if m]
+    own = [
+        v
+        for s, row in zip(sequences, values, strict=True)
+        for v, m in zip(row, s.response_mask, strict=True)
+        if m
+    ]
     return torch.tensor(own, dtype=torch.float32, device=device)
 
 
@@ -455,7 +463,7 @@ class Outputs:
     values: Tensor | None = None
 
 
-def forward(model: PreTrainedModel, micro: Micro, critic: Critic | None = None) -> Outputs:
+def forward(model: PreTrainedModel, micro: MicroBatch, critic: Critic | None = None) -> Outputs:
     """One pass over a micro-batch; the output matrix is computed for the wanted positions only.
 
     Args:
@@ -476,7 +484,7 @@ def forward(model: PreTrainedModel, micro: Micro, critic: Critic | None = None) 
     return Outputs(logprobs.gather(-1, message[:, None])[:, 0], entropy, values)
 
 
-def _before_wanted(trunk: Any, micro: Micro) -> Tensor:
+def _before_wanted(trunk: Any, micro: MicroBatch) -> Tensor:
     """Last hidden states one position before each wanted token, where what is known of it is known; shape (wanted tokens, width)."""
     ids, before = micro.ids[:, :-1], micro.wanted[:, 1:]
     begun = micro.beginnings

@@ -18,10 +18,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from tstar_envs import MissingExtra
-from tstar_train.distributed import RankFailed, World
+from tstar_train.distributed import Communicator, RankFailed
 from tstar_train.finite import NotFinite
 from tstar_train.learner.base import PolicyLearner
-from tstar_train.learner.batch import Micro
+from tstar_train.learner.batch import MicroBatch
 from tstar_train.learner.torch import PARTS_BELOW
 
 BUCKET = 500_000_000  # gradients that are summed over the ranks together, at most; DeepSpeed's own choice
@@ -36,7 +36,9 @@ class Zero:
         device: of the parameters.
     """
 
-    def __init__(self, groups: Sequence[Sequence[nn.Parameter]], world: World, device: torch.device) -> None:
+    def __init__(
+        self, groups: Sequence[Sequence[nn.Parameter]], world: Communicator, device: torch.device
+    ) -> None:
         self._world = world
         self._device = device
         options = [{"params": list(group)} for group in groups]
@@ -100,11 +102,11 @@ class Zero:
             warnings.simplefilter("ignore", FutureWarning)
             self._zero.step()
 
-    def masters(self, group: int) -> list[Tensor]:
+    def master_weights(self, group: int) -> list[Tensor]:
         """The weights of a group in single precision, on the first rank; all ranks call it."""
         return self._whole(group, self._zero.single_partition_of_fp32_groups[group].detach())
 
-    def restore_masters(self, group: int, weights: Sequence[Tensor]) -> None:
+    def restore_master_weights(self, group: int, weights: Sequence[Tensor]) -> None:
         """Take over the weights of a group as ``masters`` gave them; the parameters become these, rounded to their precision."""
         part = self._zero.single_partition_of_fp32_groups[group]
         with torch.no_grad():
@@ -324,7 +326,7 @@ class DeepSpeedLearner(PolicyLearner):
         state: dict[int, dict[str, Tensor]] = {}
         for n, numbers in enumerate(self._numbers):
             half = self._parameters[numbers[0]].dtype.itemsize < 4
-            for number, weights in zip(numbers, self._zero.masters(n) if half else [], strict=False):
+            for number, weights in zip(numbers, self._zero.master_weights(n) if half else [], strict=False):
                 masters[number] = weights
             for name, value in self._zero.moments(n).items():
                 # Each its own number of steps: torch would count a shared one once for every parameter.
@@ -350,7 +352,7 @@ class DeepSpeedLearner(PolicyLearner):
             RankFailed: the ranks' last passes met their parameters in different orders, so that what they summed is wrong.
         """
         order = zlib.crc32(repr(self._order).encode()) >> 8
-        votes = self._world.sum(
+        votes = self._world.all_reduce(
             torch.tensor([more, failed, order, order * order], dtype=torch.int64)
         ).tolist()
         if votes[1]:
@@ -371,7 +373,7 @@ class DeepSpeedLearner(PolicyLearner):
     def _guarded(self, what: str, call: Any) -> None:
         """What fails within DeepSpeed on one rank leaves the others in the middle of a call: no more calls are made."""
         try:
-            with self._world.elsewhere(what):
+            with self._world.external_collectives(what):
                 call()
         except RuntimeError:
             self._ended = True
@@ -387,7 +389,7 @@ class DeepSpeedLearner(PolicyLearner):
     def _nothing(self) -> Tensor:
         """A loss of 0 over all that is trained, through the layers in the order of a real one: ZeRO sums in that order."""
         ids = torch.zeros(1, 2, dtype=torch.int64, device=self.model.device)
-        outputs = self.forward(Micro(ids, torch.tensor([[False, True]], device=self.model.device)))
+        outputs = self.forward(MicroBatch(ids, torch.tensor([[False, True]], device=self.model.device)))
         total = (
             outputs.logprobs.sum()
             if outputs.values is None
@@ -407,7 +409,11 @@ class DeepSpeedLearner(PolicyLearner):
         """The norm over this and all other ranks' parts."""
         pieces = [piece for part in parts for piece in part.split(_SQUARED)]
         squares = torch.stack([piece.double().square().sum() for piece in pieces]).sum().cpu()
-        norm = math.sqrt(value) if (value := self._world.sum(squares.reshape(1)).item()) >= 0 else math.nan
+        norm = (
+            math.sqrt(value)
+            if (value := self._world.all_reduce(squares.reshape(1)).item()) >= 0
+            else math.nan
+        )
         if not math.isfinite(norm):
             raise NotFinite(f"{what} has a norm of {norm}")
         return norm
@@ -415,16 +421,16 @@ class DeepSpeedLearner(PolicyLearner):
     def _master_names(self) -> Sequence[str]:
         return [f"{n:05d}" for n, _ in enumerate(p for p in self._parameters if p.dtype.itemsize < 4)]
 
-    def _masters_state(self) -> dict[str, Tensor]:
+    def _master_weights_state(self) -> dict[str, Tensor]:
         masters, _ = self._whole_state()
         half = [weight for weight, p in zip(masters, self._parameters, strict=True) if p.dtype.itemsize < 4]
         return dict(zip(self._master_names(), half, strict=True))
 
-    def _restore_masters(self, state: dict[str, Tensor]) -> None:
+    def _restore_master_weights(self, state: dict[str, Tensor]) -> None:
         half = iter(state.values())
         weights = [next(half) if p.dtype.itemsize < 4 else p.detach().cpu().clone() for p in self._parameters]
         for n, numbers in enumerate(self._numbers):
-            self._zero.restore_masters(n, [weights[number] for number in numbers])
+            self._zero.restore_master_weights(n, [weights[number] for number in numbers])
 
     def _optimizer_state(self) -> dict[str, Any]:
         return self._whole_state()[1]

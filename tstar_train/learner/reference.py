@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tstar_train.learner.batch import Micro, forward
+from tstar_train.learner.batch import MicroBatch, forward
 
 
 class Reference(Protocol):
     """theta_ref, which follows the policy after every iteration (``alpha`` of itself is kept)."""
 
-    def logprobs(self, micro: Micro) -> Tensor:
+    def logprobs(self, micro: MicroBatch) -> Tensor:
         """Log-probabilities of the wanted tokens of a micro-batch, in nats, without a gradient."""
 
     def follow(self, alpha: float) -> None:
@@ -46,7 +46,7 @@ class CopiedReference:
         self._precise = [p.detach().float().cpu().clone() for p in self.model.parameters()] if half else None
 
     @torch.no_grad()
-    def logprobs(self, micro: Micro) -> Tensor:
+    def logprobs(self, micro: MicroBatch) -> Tensor:
         """See ``Reference``."""
         return forward(self.model, micro).logprobs
 
@@ -100,7 +100,7 @@ class AdapterReference:
                 p.data = own[name]
 
     @torch.no_grad()
-    def logprobs(self, micro: Micro) -> Tensor:
+    def logprobs(self, micro: MicroBatch) -> Tensor:
         """See ``Reference``."""
         with self._in_place():
             return forward(self._model, micro).logprobs

@@ -79,7 +79,9 @@ def _rows(config: Config, trajectory: Trajectory, advantages: np.ndarray) -> lis
     if credit:
         earned += below_zero(credit * progress_made(trajectory.turns), negative)
     episode = join_rows(rows_of(trajectory, earned.tolist()))
-    weight = token_weight(float(sum(s.own_tokens for s in episode)), _AGGREGATION[config.optim.aggregation])
+    weight = token_weight(
+        float(sum(s.num_response_tokens for s in episode)), _AGGREGATION[config.optim.aggregation]
+    )
     for sequence in episode:
         sequence.weight = weight
     return episode

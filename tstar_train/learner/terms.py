@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tstar_train.finite import require_finite
-from tstar_train.learner.batch import Outputs, PairMicro, SequenceMicro, Totals
+from tstar_train.learner.batch import Outputs, PairMicroBatch, SequenceMicroBatch, Totals
 from tstar_train.losses import clipped_policy_loss, kl_k3, surgical_loss, value_loss
 from tstar_train.types import TokenSequence
 
@@ -24,7 +24,7 @@ class Term(Protocol):
         """Whether a row has to be computed for this term; a row that no term needs counts in the totals alone."""
 
     def __call__(
-        self, outputs: Outputs, micro: SequenceMicro, totals: Totals, reference: Reference | None
+        self, outputs: Outputs, micro: SequenceMicroBatch, totals: Totals, reference: Reference | None
     ) -> tuple[Tensor | None, dict[str, float]]:
         """(part of the loss or None if it has none here, figures by their names in ``UpdateStats``)."""
 
@@ -45,7 +45,7 @@ class PolicyTerm:
         return any(sequence.advantages)
 
     def __call__(
-        self, outputs: Outputs, micro: SequenceMicro, totals: Totals, reference: Reference | None
+        self, outputs: Outputs, micro: SequenceMicroBatch, totals: Totals, reference: Reference | None
     ) -> tuple[Tensor | None, dict[str, float]]:
         """See ``Term``."""
         logprobs = outputs.logprobs[micro.which]
@@ -53,7 +53,7 @@ class PolicyTerm:
         # advantages where they are scaled by a positive number: a weight is such a scale.
         result = clipped_policy_loss(
             logprobs[None],
-            micro.old[None],
+            micro.old_logprobs[None],
             (micro.advantages * micro.weight)[None],
             torch.ones_like(logprobs)[None],
             clip_low=self._clip_low,
@@ -81,7 +81,7 @@ class KLTerm:
         return self._coefficient > 0
 
     def __call__(
-        self, outputs: Outputs, micro: SequenceMicro, totals: Totals, reference: Reference | None
+        self, outputs: Outputs, micro: SequenceMicroBatch, totals: Totals, reference: Reference | None
     ) -> tuple[Tensor | None, dict[str, float]]:
         """See ``Term``."""
         if reference is None or not (self._coefficient or micro.first):
@@ -109,7 +109,7 @@ class ValueTerm:
         return True
 
     def __call__(
-        self, outputs: Outputs, micro: SequenceMicro, totals: Totals, reference: Reference | None
+        self, outputs: Outputs, micro: SequenceMicroBatch, totals: Totals, reference: Reference | None
     ) -> tuple[Tensor | None, dict[str, float]]:
         """See ``Term``.
 
@@ -148,7 +148,7 @@ class SurgicalTerm:
         self._weight, self._beta = weight, beta
 
     def __call__(
-        self, outputs: Outputs, micro: PairMicro, totals: Totals, reference: Reference
+        self, outputs: Outputs, micro: PairMicroBatch, totals: Totals, reference: Reference
     ) -> tuple[Tensor, dict[str, float]]:
         """Compute the loss and statistics as ``Term`` does, over preference pairs."""
         n = micro.pairs

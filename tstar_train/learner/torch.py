@@ -13,7 +13,7 @@ from tstar_train.finite import checked_norm
 from tstar_train.learner.base import PolicyLearner
 
 
-class Masters:
+class MasterWeights:
     """The trained parameters as the optimizer sees them; those that are not in half precision stand for themselves.
 
     Args:
@@ -81,13 +81,13 @@ class TorchLearner(PolicyLearner):
     """
 
     def _set_up(self, groups: list[list[torch.nn.Parameter]], rates: list[float]) -> None:
-        self._masters = Masters([p for group in groups for p in group])
-        kept = iter(self._masters.parameters)
+        self._master_weights = MasterWeights([p for group in groups for p in group])
+        kept = iter(self._master_weights.parameters)
         self._groups = [[next(kept) for _ in group] for group in groups]
         self._rates = rates
         trained = [{"params": group, "lr": rate} for group, rate in zip(self._groups, rates, strict=True)]
         self.optimizer = torch.optim.AdamW(trained, lr=rates[0], betas=(0.9, 0.99), weight_decay=0.0)
-        self._whole = sum(p.numel() for p in self._masters.parameters) > PARTS_BELOW
+        self._whole = sum(p.numel() for p in self._master_weights.parameters) > PARTS_BELOW
         self._part: Tensor | None = None
         self.gradient: Tensor | None = None
 
@@ -106,7 +106,7 @@ class TorchLearner(PolicyLearner):
 
     def end_part(self, what: str) -> None:
         """See ``Learner``; of a large model only whether it is finite is looked at here."""
-        parameters = self._masters.parameters
+        parameters = self._master_weights.parameters
         if self._whole:
             for parameter in parameters:
                 if parameter.grad is not None:
@@ -124,7 +124,7 @@ class TorchLearner(PolicyLearner):
             return math.nan
         if self._part is None:
             raise ValueError("no part of the gradient was ended")
-        part, self._part = self._world.sum(self._part), None
+        part, self._part = self._world.all_reduce(self._part), None
         norm = checked_norm(part, f"the gradient of the {what} loss of all processes together")
         self.gradient = part if self.gradient is None else self.gradient + part
         return norm
@@ -138,7 +138,7 @@ class TorchLearner(PolicyLearner):
                 options["lr"] = rate * factor
             self._steps += 1
             self.optimizer.step()
-            self._masters.publish()
+            self._master_weights.publish()
         self.optimizer.zero_grad(set_to_none=True)
         return norms[0]
 
@@ -167,7 +167,7 @@ class TorchLearner(PolicyLearner):
             for parameter in group:
                 if parameter.grad is None:  # every rank sums the same tensors
                     parameter.grad = torch.zeros_like(parameter)
-                self._world.sum(parameter.grad)
+                self._world.all_reduce(parameter.grad)
             parts = [
                 checked_norm(p.grad, "the gradient of all processes and losses together")
                 for p in group
@@ -184,13 +184,13 @@ class TorchLearner(PolicyLearner):
         return norms
 
     def _master_names(self) -> Sequence[str]:
-        return list(self._masters.state())
+        return list(self._master_weights.state())
 
-    def _masters_state(self) -> dict[str, Tensor]:
-        return self._masters.state()
+    def _master_weights_state(self) -> dict[str, Tensor]:
+        return self._master_weights.state()
 
-    def _restore_masters(self, state: dict[str, Tensor]) -> None:
-        self._masters.restore(state)
+    def _restore_master_weights(self, state: dict[str, Tensor]) -> None:
+        self._master_weights.restore(state)
 
     def _optimizer_state(self) -> dict[str, Any]:
         return self.optimizer.state_dict()

@@ -12,11 +12,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tstar_train.distributed import World, together
+from tstar_train.distributed import Communicator, raise_on_any_rank
 from tstar_train.engines.check import require_agreement
 from tstar_train.finite import NotFinite, require_bounded, require_finite
 from tstar_train.learner.base import Learner
-from tstar_train.learner.batch import Outputs, SequenceMicro, Step, Totals, pair_micros, sequence_micros
+from tstar_train.learner.batch import (
+    Outputs,
+    SequenceMicroBatch,
+    Step,
+    Totals,
+    pair_micro_batches,
+    sequence_micro_batches,
+)
 from tstar_train.learner.terms import SurgicalTerm, Term
 from tstar_train.types import TokenSequence
 
@@ -121,7 +128,7 @@ class Batching(NamedTuple):
 
     @property
     def rows(self) -> tuple[int, float, int, torch.device]:
-        """What ``sequence_micros`` and ``pair_micros`` take besides the rows."""
+        """What ``sequence_micro_batches`` and ``pair_micro_batches`` take besides the rows."""
         return self.micro_tokens, self.temperature, self.pad, self.device
 
 
@@ -130,7 +137,7 @@ def update(
     steps: Sequence[Step],
     terms: Sequence[Term],
     surgical: SurgicalTerm | None,
-    world: World,
+    world: Communicator,
     *,
     factor: float,
     batching: Batching,
@@ -158,7 +165,9 @@ def update(
         totals = totals_of(step, world)
         stats = UpdateStats()
         with _whole_or_not_at_all(learner, world, "base", number, step.sequences):
-            for micro in sequence_micros(needed(step.sequences, terms), *batching.rows, share=learner.shares):
+            for micro in sequence_micro_batches(
+                needed(step.sequences, terms), *batching.rows, share=learner.shares
+            ):
                 accumulate(learner, micro, terms, totals, stats, batching.most_loss)
             # Afterwards the policy has moved, and differs from the one that sampled.
             if learner.steps == before:
@@ -167,7 +176,7 @@ def update(
         norm = {"base_gradient_norm": learner.reduce("base")}
         if totals.pairs and surgical is not None:
             with _whole_or_not_at_all(learner, world, "surgical", number, step.pairs):
-                for pairs in pair_micros(step.pairs, *batching.rows, share=learner.shares):
+                for pairs in pair_micro_batches(step.pairs, *batching.rows, share=learner.shares):
                     loss, figures = surgical(
                         learner.forward(pairs), pairs, totals, partial(learner.reference, pairs)
                     )
@@ -186,10 +195,10 @@ def update(
     return UpdateStats.mean(whole)
 
 
-def totals_of(step: Step, world: World) -> Totals:
+def totals_of(step: Step, world: Communicator) -> Totals:
     """What the step's losses are divided by, over all ranks; at least 1, so that a step without rows has a loss of 0."""
-    counts = [step.weight, float(sum(s.own_tokens for s in step.sequences)), float(len(step.pairs))]
-    weight, tokens, pairs = world.sum(torch.tensor(counts, dtype=torch.float64)).tolist()
+    counts = [step.weight, float(sum(s.num_response_tokens for s in step.sequences)), float(len(step.pairs))]
+    weight, tokens, pairs = world.all_reduce(torch.tensor(counts, dtype=torch.float64)).tolist()
     return Totals(weight or 1.0, tokens or 1.0, pairs)
 
 
@@ -198,14 +207,14 @@ def needed(sequences: Sequence[TokenSequence], terms: Sequence[Term]) -> list[To
     return [s for s in sequences if any(term.needs(s) for term in terms)]
 
 
-def annotate(
+def compute_old_logprobs_and_values(
     learner: Learner, sequences: Sequence[TokenSequence], batching: Batching, *, values: bool, old: bool
 ) -> None:
     """Write down how policy and critic see each of the policy's tokens before the update.
 
     Args:
         learner: with a critic, where values are asked for.
-        sequences: their ``values`` and ``old`` are written, 0 at what the policy did not write.
+        sequences: their ``values`` and ``old_logprobs`` are written, 0 at what the policy did not write.
         batching: how rows are computed.
         values: what the critic says before each token.
         old: log-probabilities, in nats: those of the trainer where the sampler's are rounded otherwise. The ratio of an iteration's first
@@ -217,22 +226,22 @@ def annotate(
     """
     if not values and not old:
         return
-    for micro in sequence_micros(sequences, *batching.rows, share=learner.shares):
+    for micro in sequence_micro_batches(sequences, *batching.rows, share=learner.shares):
         outputs = learner.frozen(micro)
         if values:
             if outputs.values is None:
                 raise ValueError("values need a critic: give the learner one")
             _write("values", outputs.values, micro, "the critic's values")
         if old:
-            _write("old", outputs.logprobs, micro, "the policy's log-probabilities of what it wrote")
+            _write("old_logprobs", outputs.logprobs, micro, "the policy's log-probabilities of what it wrote")
 
 
-def _write(name: str, said: Tensor, micro: SequenceMicro, what: str) -> None:
+def _write(name: str, said: Tensor, micro: SequenceMicroBatch, what: str) -> None:
     """Put a number for each of a micro-batch's wanted tokens into its rows."""
     require_finite(said, what)
     numbers = iter(said[micro.which].tolist())
     for sequence in (s for copies in micro.copies for s in copies):
-        setattr(sequence, name, [next(numbers) if m else 0.0 for m in sequence.mask])
+        setattr(sequence, name, [next(numbers) if m else 0.0 for m in sequence.response_mask])
 
 
 def accumulate(
@@ -247,7 +256,7 @@ def accumulate(
 
     Args:
         learner: accumulates it.
-        micro: rows, a ``SequenceMicro``.
+        micro: rows, a ``SequenceMicroBatch``.
         terms: of the loss.
         totals: of the optimizer step.
         stats: what is measured is added to it.
@@ -255,7 +264,7 @@ def accumulate(
     """
     outputs = learner.forward(micro)
     require_finite(outputs.logprobs, "the policy's log-probabilities of what it wrote")
-    given = torch.stack([micro.old, micro.advantages, micro.weight])
+    given = torch.stack([micro.old_logprobs, micro.advantages, micro.weight])
     require_finite(given, "log-probabilities, advantages and weights of the sampled tokens")
     reference = partial(learner.reference, micro) if learner.has_reference else None
     stats.add(_agreement(outputs, micro))
@@ -270,7 +279,7 @@ def accumulate(
     learner.backward(total)
 
 
-def _agreement(outputs: Outputs, micro: SequenceMicro) -> dict[str, float]:
+def _agreement(outputs: Outputs, micro: SequenceMicroBatch) -> dict[str, float]:
     """The policy's entropy, and how far the sampler was from the trainer: measured whatever the terms of the loss are."""
     logprobs = outputs.logprobs.detach()[micro.which]
     gap = (logprobs - micro.sampled).abs()
@@ -284,11 +293,11 @@ def _agreement(outputs: Outputs, micro: SequenceMicro) -> dict[str, float]:
 
 @contextmanager
 def _whole_or_not_at_all(
-    learner: Learner, world: World, loss: str, step: int, rows: Sequence[Any]
+    learner: Learner, world: Communicator, loss: str, step: int, rows: Sequence[Any]
 ) -> Iterator[None]:
     """What is no number on one rank ends the step on all, and comes with the rows that it was computed from."""
     try:
-        with together(world):
+        with raise_on_any_rank(world):
             try:
                 with _abandoned_on_error(learner):
                     yield

@@ -43,7 +43,7 @@ _BASE = 100.0
 _CONTENT = 0.1
 
 
-def look_back(model: Qwen2ForCausalLM, offsets: Sequence[Sequence[int]], base: float) -> None:
+def set_induction_heads(model: Qwen2ForCausalLM, offsets: Sequence[Sequence[int]], base: float) -> None:
     """Set the first heads of the first layers, in place.
 
     Args:
@@ -364,7 +364,7 @@ def new_tiny(tokenizer: PreTrainedTokenizerBase, seed: int, recipe: ModelRecipe)
         model = Qwen2ForCausalLM(
             tiny_config(len(tokenizer), tokenizer.pad_token_id, tokenizer.eos_token_id, recipe.rope_base)
         )
-    look_back(model, recipe.look_back, recipe.rope_base)
+    set_induction_heads(model, recipe.look_back, recipe.rope_base)
     if recipe.copying:
         copy_heads(model, seed)
     model.eval()

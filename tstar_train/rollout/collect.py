@@ -24,7 +24,7 @@ from tstar_envs import (
 )
 from tstar_train.algorithms.base import Algorithm
 from tstar_train.config import Config
-from tstar_train.distributed import World, together
+from tstar_train.distributed import Communicator, raise_on_any_rank
 from tstar_train.engines.base import Engine
 from tstar_train.policy.codec import Codec
 from tstar_train.rollout.player import PolicyPlayer, Sampling, overlong, transcript_of
@@ -215,7 +215,7 @@ def sample_groups(
     codec: Codec,
     stream: TaskStream,
     cursor: int,
-    world: World,
+    world: Communicator,
     data: IterationData,
 ) -> list[list[Trajectory]]:
     """The groups that this rank learns from; all ranks call it.
@@ -252,7 +252,7 @@ def sample_groups(
         repeats = [tasks[:n].count(tasks[n]) for n in range(place, place + len(mine))]
         # A task that comes twice is not the same episode twice.
         again = f"/again {round_number}" if round_number else ""
-        with together(world):
+        with raise_on_any_rank(world):
             trajectories = collect(
                 spec,
                 engine,
@@ -271,8 +271,8 @@ def sample_groups(
             groups = [
                 g for i in range(len(mine)) if (g := without_failed(trajectories[i * size : (i + 1) * size]))
             ]
-            algorithm.shape([t for g in groups for t in g])
-            good = [g for g in groups if algorithm.keeps(g)]
+            algorithm.shape_rewards([t for g in groups for t in g])
+            good = [g for g in groups if algorithm.filter_group(g)]
             data.dropped_groups += len(groups) - len(good)
             kept += good
         stop_if_most_failed_anywhere(data, size, world)
@@ -283,19 +283,19 @@ def sample_groups(
     return kept
 
 
-def stop_if_most_failed_anywhere(data: IterationData, size: int, world: World) -> None:
+def stop_if_most_failed_anywhere(data: IterationData, size: int, world: Communicator) -> None:
     """Stop as ``stop_if_most_failed`` does, counting all ranks together.
 
     Raises:
         InfrastructureError: on all ranks.
     """
     failures = [e for part in world.gather(data.failed) for e in part]
-    tasks = int(world.sum(torch.tensor([data.tasks])).item())
-    with together(world):
+    tasks = int(world.all_reduce(torch.tensor([data.tasks])).item())
+    with raise_on_any_rank(world):
         stop_if_most_failed(failures, tasks * size)
 
 
-def _missing_by_rank(mine: int, world: World) -> list[int]:
+def _missing_by_rank(mine: int, world: Communicator) -> list[int]:
     counts = torch.zeros(world.size, dtype=torch.int64)
     counts[world.rank] = max(0, mine)
-    return [int(n) for n in world.sum(counts)]
+    return [int(n) for n in world.all_reduce(counts)]

@@ -171,7 +171,7 @@ def _score(wanted: Sequence[tuple[ActionKL, Ids, Ids]]) -> None:
     if not missing:
         return
     engine = wanted[0][0].engine
-    results = engine.score(
+    results = engine.logprobs(
         [context for _, context in missing], [list(continuations) for _, continuations in missing.values()]
     )
     for ((_, context), (kl, continuations)), scores in zip(missing.items(), results, strict=True):
@@ -239,7 +239,7 @@ class ExactKL:
         # Encoded after the cue as a reply would be, so that the tokens are those that sampling gives.
         cue = len(self.codec.text(ACTION_CUE))
         encoded = [[self.codec.reply(f"{ACTION_CUE} {a}")[cue:] for a in listed] for listed in actions]
-        scored = self.engine.score(contexts, encoded)
+        scored = self.engine.logprobs(contexts, encoded)
         for (i, t), listed, scores in zip(missing, actions, scored, strict=True):
             self.work.scored += len(scores)
             top = max(scores)

@@ -53,7 +53,7 @@ def test_the_commands_of_the_page_run(typed, folder, monkeypatch):
 def test_each_member_is_compared_with_the_others(folder):
     algorithm = algorithm_class("rloo:RLOO")(Config(env="hotpotqa"))
     group = [episode_of("ab", 1.0), episode_of("a", 0.0, member=1), episode_of("abc", 0.0, member=2)]
-    credit = algorithm.episode(group)
+    credit = algorithm.episode_advantages(group)
     assert [c.tolist() for c in credit] == [[1.0, 1.0], [-0.5], [-0.5] * 3]
     assert np.isclose(sum(c[0] for c in credit), 0.0)
     assert options_set_by("rloo:RLOO") == {"optim.aggregation": "token-mean"}

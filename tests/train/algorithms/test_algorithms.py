@@ -21,7 +21,7 @@ from tstar_train.algorithms.ppo import rewards_by_token
 from tstar_train.build import trainer_of
 from tstar_train.config import Config, DAPOConfig, EvaluationConfig, GiGPOConfig, PPOConfig, RolloutConfig
 from tstar_train.config_check import check
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 from tstar_train.presets import choose, with_algorithm
 from tstar_train.run import resume_run, train
 from tstar_train.types import join_rows, rows_of
@@ -34,7 +34,7 @@ COMBINATIONS = [
 def test_grpo_compares_episodes_of_a_task():
     group = [episode_of("ab", 1.0), episode_of("c", 0.0), episode_of("d", 0.0)]
     std = math.sqrt(1 / 3)
-    credit = made("grpo").episode(group)
+    credit = made("grpo").episode_advantages(group)
     np.testing.assert_allclose(credit[0], [2 / 3 / std] * 2, rtol=1e-5)
     np.testing.assert_allclose(np.concatenate(credit[1:]), [-1 / 3 / std] * 2, rtol=1e-5)
 
@@ -44,21 +44,21 @@ def test_gigpo_compares_turns_that_began_in_one_state_whatever_their_depth():
     group = [episode_of(["a", "won"], 1.0), episode_of(["b", "a", "lost"], 0.0)]
     one = made("gigpo", gigpo=GiGPOConfig(gamma=0.5, step_weight=2.0))
     # Returns from the start: .5 and 0, their mean .25; from "a": 1 and 0, mean .5; "b" is met once.
-    first, second = one.step(group)
+    first, second = one.step_advantages(group)
     np.testing.assert_allclose(first, [2 * 0.25, 2 * 0.5])
     np.testing.assert_allclose(second, [2 * -0.25, 0.0, 2 * -0.5])
-    np.testing.assert_allclose(np.concatenate(one.episode(group)), [0.5, 0.5, -0.5, -0.5, -0.5])
+    np.testing.assert_allclose(np.concatenate(one.episode_advantages(group)), [0.5, 0.5, -0.5, -0.5, -0.5])
     scaled = made("gigpo", gigpo=GiGPOConfig(gamma=0.5, mode="mean_std_norm"))
     np.testing.assert_allclose(
-        scaled.step(group)[0], [0.25 / (0.5 / math.sqrt(2)), 0.5 / (1 / math.sqrt(2))], rtol=1e-5
+        scaled.step_advantages(group)[0], [0.25 / (0.5 / math.sqrt(2)), 0.5 / (1 / math.sqrt(2))], rtol=1e-5
     )
     three = made("gigpo", gigpo=GiGPOConfig(gamma=0.5, inner=3))
-    assert not np.concatenate(three.step(group)).any(), "no state is met three times"
+    assert not np.concatenate(three.step_advantages(group)).any(), "no state is met three times"
 
 
 def test_a_long_episode_counts_once_in_gigpos_episode_term():
-    short = made("gigpo").episode([episode_of("a", 1.0), episode_of("b", 0.0)])
-    long = made("gigpo").episode([episode_of("a", 1.0), episode_of("bcdefghi", 0.0)])
+    short = made("gigpo").episode_advantages([episode_of("a", 1.0), episode_of("b", 0.0)])
+    long = made("gigpo").episode_advantages([episode_of("a", 1.0), episode_of("bcdefghi", 0.0)])
     assert short[0][0] == long[0][0] == 0.5 and set(long[1]) == {-0.5}
 
 
@@ -66,9 +66,9 @@ def test_dapo_keeps_groups_of_mixed_success_and_never_looks_at_a_shaped_reward()
     dapo = made("dapo")
     lost = [episode_of("a", 0.0), episode_of("b", 0.0)]
     lost[0].turns[0].shaping = 0.4
-    assert lost[0].reward != lost[1].reward and not dapo.keeps(lost)
-    assert not dapo.keeps([episode_of("a", 1.0), episode_of("b", 1.0)])
-    assert dapo.keeps([episode_of("a", 0.3, success=False), episode_of("b", 0.3, success=True)])
+    assert lost[0].reward != lost[1].reward and not dapo.filter_group(lost)
+    assert not dapo.filter_group([episode_of("a", 1.0), episode_of("b", 1.0)])
+    assert dapo.filter_group([episode_of("a", 0.3, success=False), episode_of("b", 0.3, success=True)])
 
 
 def test_the_soft_overlong_penalty():
@@ -82,7 +82,7 @@ def test_the_soft_overlong_penalty():
         dapo=DAPOConfig(overlong_buffer=0.5, overlong_factor=1.0),
     )
     long = episode_of("ab", 1.0, replies=[2, 9])
-    one.shape([long])
+    one.shape_rewards([long])
     assert long.penalty == pytest.approx(0.8) and long.reward == pytest.approx(0.2) and long.earned == 1.0
 
 
@@ -103,10 +103,10 @@ def test_a_turns_reward_stands_on_its_last_token():
     assert (
         len(rows) == 1
         and rewards.tolist() == [0, 0, 0.25, 0, 0, 0, 0, 1.0]
-        and rows[0].mask == [0, 1, 1, 0, 0, 1, 1, 1]
+        and rows[0].response_mask == [0, 1, 1, 0, 0, 1, 1, 1]
     )
     apart = [row for turn in rows_of(one, [0.0, 0.0]) for row in join_rows([turn])]
-    mask = np.concatenate([s.mask for s in apart]).astype(bool)
+    mask = np.concatenate([s.response_mask for s in apart]).astype(bool)
     assert rewards_by_token(one, apart)[mask].tolist() == [0, 0.25, 0, 0, 1.0]
 
 
@@ -116,7 +116,7 @@ def test_ppo_credits_tokens_by_what_the_critic_expected(whiten):
     trajectory = episode_of("ab", 1.0, replies=[1, 1])
     [row] = join_rows(rows_of(trajectory, [0.125, 0.0]))  # the first turn was credited with .125 besides
     row.values = [9.0, 0.2, 9.0, 9.0, 0.6]  # what stands on tokens of the environment is not seen
-    one.tokens([(trajectory, [row])], Alone())
+    one.token_advantages([(trajectory, [row])], SingleProcess())
     last = 1.0 - 0.6
     first = 0.5 * 0.6 - 0.2 + 0.25 * last
     assert row.returns == pytest.approx([0, first + 0.2, 0, 0, 1.0])
@@ -183,7 +183,7 @@ def test_tasks_divide_by_processes():
         UnknownOption, match=r"--rollout.tasks 4 does not divide by --processes 3: give 1 or 2 or 4 processes"
     ):
         check(Config(env="hotpotqa", processes=3))
-    three = Alone()
+    three = SingleProcess()
     three.size = 3  # as torchrun may start, whatever the options say
     with pytest.raises(UnknownOption, match="--rollout.tasks 4 does not divide by the 3 processes"):
         trainer_of(Config(env="hotpotqa"), random_policy(), three)

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from tstar_train.advantages import gae, grpo, reward_moments, soft_overlong, whiten
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 from tstar_train.learner.batch import Step
 from tstar_train.learner.reference import CopiedReference
 from tstar_train.learner.terms import KLTerm, PolicyTerm
@@ -283,7 +283,9 @@ def test_the_gradient_of_an_update_is_trls(double, monkeypatch, kind, beta):
         weight = token_weight(float(sum(mask)), LOSS_TYPES[kind][0])
         sequences.append(TokenSequence(ids, mask, old, [rows["advantages"][n].item()] * len(mask), weight))
     learner, kept = (
-        TorchLearner(double.model, CopiedReference(double.model, reference), Alone(), learning_rate=0.1),
+        TorchLearner(
+            double.model, CopiedReference(double.model, reference), SingleProcess(), learning_rate=0.1
+        ),
         [],
     )
     monkeypatch.setattr(learner, "apply", lambda factor: kept.append(learner.gradient) or 0.0)
@@ -294,7 +296,7 @@ def test_the_gradient_of_an_update_is_trls(double, monkeypatch, kind, beta):
         [Step(sequences)],
         [PolicyTerm(0.2, 0.28), KLTerm(beta)],
         None,
-        Alone(),
+        SingleProcess(),
         factor=1.0,
         batching=batching,
     )

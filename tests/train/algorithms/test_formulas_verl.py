@@ -269,7 +269,7 @@ def test_the_credit_of_turns_is_gigpos(tasks, mode, gamma, weight):
                 Row(uid, member, anchor, reward, total)
                 for anchor, (_, reward) in zip(anchors, taken, strict=True)
             ]
-        whole, steps = algorithm.episode(trajectories), algorithm.step(trajectories)
+        whole, steps = algorithm.episode_advantages(trajectories), algorithm.step_advantages(trajectories)
         ours += [a + b for x, y in zip(whole, steps, strict=True) for a, b in zip(x, y, strict=True)]
     steps = gigpo_of_step(rows, gigpo_returns(rows, gamma), mode)
     theirs = [e + weight * s for e, s in zip(gigpo_episode(rows, mode), steps, strict=True)]
@@ -299,7 +299,7 @@ def test_discounted_returns_are_gigpos(rewards, gamma):
 def test_an_episode_that_was_compared_with_nothing_has_no_credit_where_gigpo_keeps_its_score():
     lone = [episode_of("ab", 1.0)]
     assert gigpo_episode([Row(0, 0, "s", 0.0, 1.0), Row(0, 0, "a", 1.0, 1.0)], "mean_norm") == [1.0, 1.0]
-    assert not np.concatenate(made("gigpo").episode(lone)).any()
+    assert not np.concatenate(made("gigpo").episode_advantages(lone)).any()
 
 
 FORMULAS = [

@@ -12,14 +12,14 @@ from policies import random_policy, trainer
 from rich.console import Console
 
 from tstar_envs import MissingExtra, UnknownOption, find_entry
-from tstar_train.distributed import Alone
-from tstar_train.engines.check import EngineMismatch, hand_over, require_following
+from tstar_train.distributed import SingleProcess
+from tstar_train.engines.check import EngineMismatch, require_following, sync_engine
 from tstar_train.engines.local import LocalEngine
 from tstar_train.engines.vllm import require_device
-from tstar_train.learner.batch import dealt_steps
+from tstar_train.learner.batch import split_minibatches
 from tstar_train.learner.terms import PolicyTerm
 from tstar_train.learner.torch import TorchLearner
-from tstar_train.learner.update import Batching, annotate, update
+from tstar_train.learner.update import Batching, compute_old_logprobs_and_values, update
 from tstar_train.loop import iterate
 from tstar_train.presets import tiny
 from tstar_train.run import train
@@ -37,7 +37,7 @@ class Copied(LocalEngine):
         self.stale, self.released = stale, 0
 
     @property
-    def exact(self):
+    def shares_weights(self):
         return False
 
     def sync(self, weights):
@@ -61,14 +61,14 @@ def test_a_copy_that_follows_agrees_and_one_that_stays_behind_is_named():
     policy = random_policy()
     following, stale = Copied(policy), Copied(policy, stale=True)
     for engine in (following, stale):
-        hand_over(policy, engine, policy.model.state_dict().items())
+        sync_engine(policy, engine, policy.model.state_dict().items())
     moved(policy)
-    hand_over(policy, following, policy.model.state_dict().items())
+    sync_engine(policy, following, policy.model.state_dict().items())
     with pytest.raises(
         EngineMismatch,
         match=r"still differ by up to [\d.]+ nats per token on a fixed probe.*no step was taken",
     ):
-        hand_over(policy, stale, policy.model.state_dict().items())
+        sync_engine(policy, stale, policy.model.state_dict().items())
 
 
 def test_an_iteration_begins_with_the_probe_and_gives_memory_back_before_the_update():
@@ -92,7 +92,7 @@ def test_an_iteration_begins_with_the_probe_and_gives_memory_back_before_the_upd
 def sampled():
     """(learner, rows that a sampler saw by GAP otherwise than the trainer, how they are computed, what the trainer sees)."""
     policy = random_policy()
-    learner = TorchLearner(policy.model, None, Alone(), learning_rate=0.0)
+    learner = TorchLearner(policy.model, None, SingleProcess(), learning_rate=0.0)
     rows, truth = [], []
     for start in (3, 11):
         ids = [(start + 7 * n) % 900 for n in range(12)]
@@ -112,10 +112,10 @@ def sampled():
 def updated(learner, rows, batching):
     return update(
         learner,
-        dealt_steps(rows, [], 1),
+        split_minibatches(rows, [], 1),
         [PolicyTerm(0.01, 0.01)],
         None,
-        Alone(),
+        SingleProcess(),
         factor=1.0,
         batching=batching,
     )
@@ -126,9 +126,9 @@ def test_old_log_probabilities_are_the_trainers(sampled):
     assert updated(learner, rows, batching).clip_fraction > 0.3, (
         "the sampler's own rounding would be clipped as if the policy had moved"
     )
-    annotate(learner, rows, batching, values=False, old=True)
+    compute_old_logprobs_and_values(learner, rows, batching, values=False, old=True)
     for row, true in zip(rows, truth, strict=True):
-        assert row.old == pytest.approx(true, abs=1e-5)
+        assert row.old_logprobs == pytest.approx(true, abs=1e-5)
     stats = updated(learner, rows, batching)
     assert stats.clip_fraction == 0.0
     assert stats.logprob_difference_max == pytest.approx(GAP, abs=1e-4), (
@@ -138,15 +138,15 @@ def test_old_log_probabilities_are_the_trainers(sampled):
 
 def test_a_sampler_that_is_far_off_still_stops_the_run(sampled):
     learner, rows, batching, _ = sampled
-    annotate(learner, rows, batching, values=False, old=True)
+    compute_old_logprobs_and_values(learner, rows, batching, values=False, old=True)
     with pytest.raises(EngineMismatch, match="about a sampled token"):
         updated(learner, rows, batching._replace(most_difference=GAP / 2))
 
 
 def test_nothing_is_computed_where_nothing_is_asked(sampled):
     learner, rows, batching, _ = sampled
-    annotate(learner, rows, batching, values=False, old=False)
-    assert not any(row.old or row.values for row in rows)
+    compute_old_logprobs_and_values(learner, rows, batching, values=False, old=False)
+    assert not any(row.old_logprobs or row.values for row in rows)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
@@ -215,14 +215,14 @@ def test_one_that_stops_following_later_is_found_in_half_precision():
     policy = random_policy()
     policy.model.to(torch.bfloat16)
     engine = Copied(policy)
-    hand_over(policy, engine, policy.model.state_dict().items())
+    sync_engine(policy, engine, policy.model.state_dict().items())
     engine.stale = True
     with pytest.raises(EngineMismatch, match="follow the trainer's weights|still differ by"):
         for _ in range(200):
             with torch.no_grad():
                 for parameter in policy.model.parameters():
                     parameter.mul_(1.01)
-            hand_over(policy, engine, policy.model.state_dict().items())
+            sync_engine(policy, engine, policy.model.state_dict().items())
 
 
 def test_the_guard_holds_whatever_the_terms_of_the_loss_are():
@@ -236,7 +236,7 @@ def test_the_guard_holds_whatever_the_terms_of_the_loss_are():
             return -(micro.advantages * outputs.logprobs[micro.which]).sum() / totals.weight, {}
 
     policy = random_policy()
-    learner = TorchLearner(policy.model, None, Alone(), learning_rate=1e-3)
+    learner = TorchLearner(policy.model, None, SingleProcess(), learning_rate=1e-3)
     ids, mask = [(3 + 7 * n) % 900 for n in range(12)], [0] * 5 + [1] * 7
     with torch.no_grad():
         logits = policy.model(torch.tensor([ids])).logits[0]
@@ -244,12 +244,12 @@ def test_the_guard_holds_whatever_the_terms_of_the_loss_are():
     def rows(temperature):
         said = torch.log_softmax(logits / temperature, dim=-1)
         sampled = [float(said[n - 1, ids[n]]) if m else 0.0 for n, m in enumerate(mask)]
-        return dealt_steps([TokenSequence(ids, mask, sampled, [1.0] * 12)], [], 1)
+        return split_minibatches([TokenSequence(ids, mask, sampled, [1.0] * 12)], [], 1)
 
     batching = Batching(3072, 1.0, policy.codec.pad, torch.device("cpu"), 0.05)
     before = [parameter.clone() for parameter in policy.model.parameters()]
     with pytest.raises(EngineMismatch, match="differ by up to .* nats about a sampled token"):
-        update(learner, rows(0.5), [OwnTerm()], None, Alone(), factor=1.0, batching=batching)
+        update(learner, rows(0.5), [OwnTerm()], None, SingleProcess(), factor=1.0, batching=batching)
     assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True)), "no step"
-    stats = update(learner, rows(1.0), [OwnTerm()], None, Alone(), factor=1.0, batching=batching)
+    stats = update(learner, rows(1.0), [OwnTerm()], None, SingleProcess(), factor=1.0, batching=batching)
     assert stats.logprob_difference_max < 1e-3 and stats.entropy is not None and stats.entropy > 0

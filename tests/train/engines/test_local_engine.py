@@ -143,7 +143,7 @@ def test_score_sums_the_plain_logprobs(policy):
     given = contexts(policy, [8, 19, 3])
     continuations = [contexts(policy, [1, 5, 2], seed=1), [], contexts(policy, [4], seed=2)]
     for batch in (256, 2):
-        scores = LocalEngine(policy, batch=batch).score(given, continuations)
+        scores = LocalEngine(policy, batch=batch).logprobs(given, continuations)
         for context, group, got in zip(given, continuations, scores, strict=True):
             np.testing.assert_allclose(
                 got, [sum(plain_logprobs(policy, context, c)) for c in group], atol=1e-4
@@ -198,13 +198,13 @@ def test_keys_and_values_take_no_more_than_they_may_and_are_given_back(policy, m
     given, seeds = contexts(policy, [200, 190, 180, 170, 160, 150]), list("abcdef")
     before = held()
     samples = engine.generate(given, seeds, max_tokens=9)
-    scores = engine.score(given, [[s.ids] for s in samples])
+    scores = engine.logprobs(given, [[s.ids] for s in samples])
     assert max(rows) <= 4 and held() - before <= 1.25 * 4 * row
     assert engine.trie.slots <= 300, "a quarter of it for contexts that are remembered"
     assert [s.ids for s in samples] == [s.ids for s in free.generate(given, seeds, max_tokens=9)] and max(
         rows
     ) == 6
-    np.testing.assert_allclose(scores, free.score(given, [[s.ids] for s in samples]), atol=1e-4)
+    np.testing.assert_allclose(scores, free.logprobs(given, [[s.ids] for s in samples]), atol=1e-4)
     free.release(), engine.release()
     del samples, scores
     assert held() <= before, "the update has the memory to itself"

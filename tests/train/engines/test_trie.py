@@ -56,7 +56,7 @@ def plain(policy, context, reply, temperature=1.0):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_drawn_and_scored_as_the_plain_forward_has_it(name):
-    """Beginnings of one text with own tails, a text of its own, and one context twice; samples are scored in all other contexts."""
+    """SharedPrefixes of one text with own tails, a text of its own, and one context twice; samples are scored in all other contexts."""
     policy = small(name)
     engine, whole = LocalEngine(policy), text(40)
     contexts = [whole, [*whole[:30], *text(4, 1)], [*whole[:30], *text(4, 2)], whole[:12], text(25, 3), whole]
@@ -67,7 +67,9 @@ def test_drawn_and_scored_as_the_plain_forward_has_it(name):
         )
     replies = [sample.ids for sample in samples[::3]]
     for _ in range(2):  # once anew, once remembered
-        for context, scores in zip(contexts, engine.score(contexts, [replies] * len(contexts)), strict=True):
+        for context, scores in zip(
+            contexts, engine.logprobs(contexts, [replies] * len(contexts)), strict=True
+        ):
             np.testing.assert_allclose(
                 scores, [sum(plain(policy, context, reply)) for reply in replies], atol=1e-3
             )
@@ -122,7 +124,7 @@ def test_rows_that_a_rollout_left_behind_serve_as_texts(policy, monkeypatch):
         Trie, "fill", lambda self, cache, own: (computed.extend(own), prefill(self, cache, own))
     )
     replies = [text(4, 90, 1200), text(2, 91, 1200)]
-    for context, scores in zip(contexts, engine.score(contexts, [replies] * len(contexts)), strict=True):
+    for context, scores in zip(contexts, engine.logprobs(contexts, [replies] * len(contexts)), strict=True):
         np.testing.assert_allclose(
             scores, [sum(plain(policy, context, reply)) for reply in replies], atol=1e-3
         )
@@ -139,7 +141,7 @@ def test_what_is_kept_is_bounded(policy):
     assert poor.batch < 7 and poor.most_kept < sum(map(len, contexts))
     drawn = [engine.generate(contexts, seeds, max_tokens=10, copies=3) for engine in (free, poor)]
     assert [s.ids for s in drawn[0]] == [s.ids for s in drawn[1]]
-    scores = [engine.score(contexts, [replies] * 7) for engine in (free, poor)]
+    scores = [engine.logprobs(contexts, [replies] * 7) for engine in (free, poor)]
     np.testing.assert_allclose(scores[0], scores[1], atol=1e-4)
     assert poor.trie.slots <= poor.most_kept
 

@@ -21,7 +21,7 @@ from vllm import _custom_ops
 from scripts.studies.small_models import save_small
 from tstar_envs import UnknownOption
 from tstar_train.engines import vllm as subject
-from tstar_train.engines.check import EngineMismatch, check_agreement, hand_over
+from tstar_train.engines.check import EngineMismatch, check_agreement, sync_engine
 from tstar_train.engines.local import LocalEngine
 from tstar_train.engines.vllm import BLOCK, VLLMEngine
 from tstar_train.learner.base import tied
@@ -49,7 +49,7 @@ def engine(policy):
 
 @pytest.fixture
 def synced(policy, engine):
-    hand_over(policy, engine, weights_of(policy))
+    sync_engine(policy, engine, weights_of(policy))
     return engine
 
 
@@ -66,15 +66,15 @@ def test_it_asks_for_weights_first(policy, engine):
     with pytest.raises(RuntimeError, match="sync comes before"):
         engine.generate([text(5)], ["s"], max_tokens=2)
     with pytest.raises(RuntimeError, match="again after release"):
-        engine.score([text(5)], [[[3]]])
-    hand_over(policy, engine, weights_of(policy))
+        engine.logprobs([text(5)], [[[3]]])
+    sync_engine(policy, engine, weights_of(policy))
     assert engine.generate([text(5)], ["s"], max_tokens=2)
 
 
 def test_weights_that_never_came_are_found_out(policy, engine):
     """The engine is made without weights: nothing that it says before they come may pass for the policy's."""
     with pytest.raises(EngineMismatch, match=r"still differ by up to [\d.]+ nats"):
-        hand_over(random_policy(1), engine, weights_of(policy))
+        sync_engine(random_policy(1), engine, weights_of(policy))
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
@@ -139,7 +139,7 @@ def test_a_reply_keeps_the_token_that_ended_it(policy, synced):
             40 * policy.model.get_output_embeddings().weight[greedy.ids[0]]
         )
     try:
-        hand_over(policy, synced, weights_of(policy))
+        sync_engine(policy, synced, weights_of(policy))
         assert synced.generate([context], ["x"], max_tokens=12, temperature=0.0)[0].ids[-1] == own
     finally:
         with torch.no_grad():
@@ -149,7 +149,7 @@ def test_a_reply_keeps_the_token_that_ended_it(policy, synced):
 def test_scores_are_the_local_engines(policy, synced):
     contexts = [text(50), text(64, 2), text(7, 5)]
     tails = [[text(9, 4), text(1, 7), []], [text(70, 8)], [text(3, 1), text(40, 1)]]
-    ours, theirs = synced.score(contexts, tails), LocalEngine(policy).score(contexts, tails)
+    ours, theirs = synced.logprobs(contexts, tails), LocalEngine(policy).logprobs(contexts, tails)
     assert [len(group) for group in ours] == [3, 1, 2] and ours[0][2] == 0.0
     assert flat(ours) == pytest.approx(flat(theirs), abs=1e-3)
 
@@ -160,9 +160,9 @@ def test_scores_stay_right_where_the_cache_holds_the_continuation(policy, synced
     context = text(length)
     sample = synced.generate([context], ["long"], max_tokens=4 * BLOCK)[0]
     tails = [sample.ids, sample.ids[: 2 * BLOCK], [*sample.ids[: 2 * BLOCK], 7, 8]]
-    theirs = LocalEngine(policy).score([context], [tails])
+    theirs = LocalEngine(policy).logprobs([context], [tails])
     for _ in range(2):
-        assert flat(synced.score([context], [tails])) == pytest.approx(flat(theirs), abs=2e-3)
+        assert flat(synced.logprobs([context], [tails])) == pytest.approx(flat(theirs), abs=2e-3)
 
 
 def test_the_prefix_cache_is_read_when_scoring(synced, monkeypatch):
@@ -175,17 +175,17 @@ def test_the_prefix_cache_is_read_when_scoring(synced, monkeypatch):
 
     monkeypatch.setattr(synced.llm, "generate", watched)
     context = text(8 * BLOCK + 5)
-    synced.score([context], [[text(4, 1)]])
-    synced.score([context], [[text(4, 50), text(5, 90)]])
+    synced.logprobs([context], [[text(4, 1)]])
+    synced.logprobs([context], [[text(4, 50), text(5, 90)]])
     assert cached == [0, 8 * BLOCK, 8 * BLOCK]
 
 
 def test_after_a_sync_it_has_the_new_weights(policy, synced):
     other, contexts, tails = random_policy(1), [text(50), text(80, 2)], [[text(9, 4)], [text(20, 8)]]
-    old = flat(synced.score(contexts, tails))
-    hand_over(other, synced, weights_of(other))
-    new = flat(synced.score(contexts, tails))
-    assert new == pytest.approx(flat(LocalEngine(other).score(contexts, tails)), abs=1e-3)
+    old = flat(synced.logprobs(contexts, tails))
+    sync_engine(other, synced, weights_of(other))
+    new = flat(synced.logprobs(contexts, tails))
+    assert new == pytest.approx(flat(LocalEngine(other).logprobs(contexts, tails)), abs=1e-3)
     assert min(abs(a - b) for a, b in zip(old, new, strict=True)) > 0.1
 
 
@@ -193,11 +193,11 @@ def test_limits_are_the_local_engines(synced):
     assert synced.limit == LIMIT
     full = synced.generate([text(LIMIT - 3)], ["s"], max_tokens=9)[0]
     assert len(full.ids) <= 3
-    assert math.isfinite(synced.score([text(LIMIT - 4)], [[text(4)]])[0][0])
+    assert math.isfinite(synced.logprobs([text(LIMIT - 4)], [[text(4)]])[0][0])
     with pytest.raises(ContextTooLong):
         synced.generate([text(LIMIT)], ["s"], max_tokens=9)
     with pytest.raises(ContextTooLong):
-        synced.score([text(LIMIT - 3)], [[text(4)]])
+        synced.logprobs([text(LIMIT - 3)], [[text(4)]])
 
 
 @pytest.mark.parametrize("name", ["qwen3", "llama3", "gemma2", "phi4-mini", "smollm3", "gpt-neox"])
@@ -205,14 +205,14 @@ def test_models_of_other_architectures(tmp_path, name):
     save_small(name, tmp_path)
     loaded = load_policy(str(tmp_path), "sokoban")
     engine = VLLMEngine(loaded, batch=8, limit=200, gib=1.0)
-    hand_over(loaded, engine, weights_of(loaded))
+    sync_engine(loaded, engine, weights_of(loaded))
     assert check_agreement(loaded, engine) < 1e-4
     if not loaded.model.config.tie_word_embeddings:
         with pytest.raises(
             EngineMismatch, match=r"still differ by up to"
         ):  # one matrix that changed and was not handed over
             loaded.model.lm_head.weight.data.mul_(1.5)
-            hand_over(loaded, engine, [pair for pair in weights_of(loaded) if pair[0] != "lm_head.weight"])
+            sync_engine(loaded, engine, [pair for pair in weights_of(loaded) if pair[0] != "lm_head.weight"])
 
 
 class ByReloading(VLLMEngine):
@@ -232,9 +232,9 @@ def test_packed_weights_that_stay_stale_stop_the_run(policy, monkeypatch, kind, 
         patch.setattr(_custom_ops, "_supports_onednn", True)
         trapped = kind(policy, batch=8, limit=200, gib=1.0)
         with pytest.raises(EngineMismatch, match=said):
-            hand_over(policy, trapped, weights_of(policy))
+            sync_engine(policy, trapped, weights_of(policy))
     freed = kind(policy, batch=8, limit=200, gib=1.0)
-    hand_over(policy, freed, weights_of(policy))
+    sync_engine(policy, freed, weights_of(policy))
     assert check_agreement(policy, freed) < 1e-4
 
 
@@ -243,7 +243,7 @@ def test_it_starts_beside_numba(policy):
     HOTPOT.load_class()(retriever="bm25")
     assert {"bm25s", "llvmlite.binding.ffi"} <= sys.modules.keys()
     beside = VLLMEngine(policy, batch=8, limit=200, gib=1.0)
-    hand_over(policy, beside, weights_of(policy))
+    sync_engine(policy, beside, weights_of(policy))
     assert check_agreement(policy, beside) < 1e-4
 
 

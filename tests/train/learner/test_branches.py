@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scripts.studies.small_models import small_model
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 from tstar_train.learner.batch import (
     COPIED,
     chunks_of,
     clusters_of,
     forward,
     micro_batches,
-    pair_micros,
-    sequence_micros,
+    pair_micro_batches,
+    sequence_micro_batches,
 )
 from tstar_train.learner.torch import TorchLearner
 from tstar_train.policy.critic import Critic
@@ -121,18 +121,24 @@ def sequences(size, seed=0):
 
 def numbers(model, rows, share, critic=None, most=100):
     """(every own token's log-probability, entropy and value, the gradient of a sum that weighs every token differently)."""
-    micros = list(sequence_micros(rows, most, 0.7, 0, torch.device("cpu"), share=share))
+    micros = list(sequence_micro_batches(rows, most, 0.7, 0, torch.device("cpu"), share=share))
     model.zero_grad()
     said, entropies, values = {}, {}, {}
     for micro in micros:
         outputs = forward(model, micro, critic)
         (outputs.logprobs[micro.which] * micro.advantages).sum().backward()
-        own = [(id(s), at) for copies in micro.copies for s in copies for at, m in enumerate(s.mask) if m]
+        own = [
+            (id(s), at)
+            for copies in micro.copies
+            for s in copies
+            for at, m in enumerate(s.response_mask)
+            if m
+        ]
         said.update(zip(own, outputs.logprobs[micro.which].tolist(), strict=True))
         entropies.update(zip(own, outputs.entropy[micro.which].tolist(), strict=True))
         if outputs.values is not None:
             values.update(zip(own, outputs.values[micro.which].tolist(), strict=True))
-    own = [(id(s), at) for s in rows for at, m in enumerate(s.mask) if m]
+    own = [(id(s), at) for s in rows for at, m in enumerate(s.response_mask) if m]
     tables = [torch.tensor([table[key] for key in own]) for table in (said, entropies, values) if table]
     gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     return micros, tables, gradient
@@ -170,7 +176,7 @@ def test_gradients_come_in_the_order_of_whole_rows(name, separate):
         parameter.register_hook(lambda gradient, number=number: order.append(number))
     orders = set()
     for share in (False, True):
-        for micro in sequence_micros(rows, 200, 1.0, 0, torch.device("cpu"), share=share):
+        for micro in sequence_micro_batches(rows, 200, 1.0, 0, torch.device("cpu"), share=share):
             outputs = forward(model, micro, critic)
             (
                 outputs.logprobs.sum()
@@ -212,7 +218,7 @@ def test_a_pairs_replies_branch_off_from_their_context():
 
     def sums(share):
         found = {}
-        for micro in pair_micros(pairs, 90, 1.0, 0, torch.device("cpu"), share=share):
+        for micro in pair_micro_batches(pairs, 90, 1.0, 0, torch.device("cpu"), share=share):
             assert share or micro.beginnings is None
             begun.append(micro.beginnings)
             totals = torch.zeros(2 * micro.pairs).index_add(
@@ -242,5 +248,5 @@ def test_a_pairs_replies_branch_off_from_their_context():
 def test_recomputed_layers_share_nothing():
     model = small_model("qwen2", 300)
     recompute_layers(model)
-    assert not TorchLearner(model, None, Alone(), learning_rate=0.0, recompute=True).shares
-    assert TorchLearner(small_model("qwen2", 300), None, Alone(), learning_rate=0.0).shares
+    assert not TorchLearner(model, None, SingleProcess(), learning_rate=0.0, recompute=True).shares
+    assert TorchLearner(small_model("qwen2", 300), None, SingleProcess(), learning_rate=0.0).shares

@@ -121,18 +121,18 @@ import resource
 from pathlib import Path
 import deepspeed, torch
 from transformers import AutoModelForCausalLM, Qwen2Config
-from tstar_train.learner.batch import Micro
+from tstar_train.learner.batch import MicroBatch
 from tstar_train.learner.deepspeed import DeepSpeedLearner
 from tstar_train.learner.reference import CopiedReference
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 
 torch.set_num_threads(2)
 described = Qwen2Config(vocab_size=8000, hidden_size=768, intermediate_size=2560, num_hidden_layers=7, num_attention_heads=12,
                         num_key_value_heads=4, tie_word_embeddings=True)
 model = AutoModelForCausalLM.from_config(described, dtype=torch.bfloat16).eval()
-learner = DeepSpeedLearner(model, CopiedReference(model), Alone(), learning_rate=1e-5)
+learner = DeepSpeedLearner(model, CopiedReference(model), SingleProcess(), learning_rate=1e-5)
 ids = torch.randint(0, 8000, (1, 16))
-micro = Micro(ids, torch.ones_like(ids, dtype=torch.bool) & (torch.arange(16) > 0))
+micro = MicroBatch(ids, torch.ones_like(ids, dtype=torch.bool) & (torch.arange(16) > 0))
 gradient = 4 * sum(p.numel() for p in model.parameters())
 for step in range(2):  # AdamW has its moments after the first
     Path("/proc/self/clear_refs").write_text("5")

@@ -20,7 +20,7 @@ from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig, 
 from tstar_train.distributed import launched
 from tstar_train.engines.local import LocalEngine
 from tstar_train.finite import NotFinite, checked_norm
-from tstar_train.learner.batch import dealt_steps
+from tstar_train.learner.batch import split_minibatches
 from tstar_train.learner.update import UpdateStats
 from tstar_train.loop import iterate
 from tstar_train.recipes.recipe import ImitationSchedule
@@ -68,9 +68,9 @@ def test_the_step_is_not_taken_and_the_batch_handed_over(what, tstar, monkeypatc
     before, dealt = state(one), []
 
     def spoil(*arguments):
-        steps = dealt_steps(*arguments)
+        steps = split_minibatches(*arguments)
         row = steps[0].sequences[-1]
-        own = row.mask.index(1)
+        own = row.response_mask.index(1)
         if "advantage" in what:
             row.advantages[own] = math.nan if what == "advantage" else 1e300
         elif what == "sampling log-probability":
@@ -84,7 +84,7 @@ def test_the_step_is_not_taken_and_the_batch_handed_over(what, tstar, monkeypatc
         dealt.extend(steps)
         return steps
 
-    monkeypatch.setattr(loop, "dealt_steps", spoil)
+    monkeypatch.setattr(loop, "split_minibatches", spoil)
     with pytest.raises(NotFinite, match="NaN or infinite|overflows|has exploded") as caught:
         iterate(one, 0)
     unchanged(one, before)
@@ -125,7 +125,7 @@ def test_broken_weights_are_reported_where_they_are_first_used():
     with pytest.raises(NotFinite, match="sampled tokens"):
         engine.generate([[3, 4, 5]], ["s"], max_tokens=3)
     with pytest.raises(NotFinite, match="given continuations"):
-        engine.score([[3, 4, 5]], [[[6, 7]]])
+        engine.logprobs([[3, 4, 5]], [[[6, 7]]])
 
 
 def test_a_reference_that_is_broken(monkeypatch):

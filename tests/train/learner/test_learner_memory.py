@@ -11,13 +11,13 @@ from transformers import AutoModelForCausalLM
 
 from scripts.studies.small_models import small_model
 from tstar_envs import BadData
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 from tstar_train.engines.check import check_agreement
 from tstar_train.engines.local import LocalEngine
 from tstar_train.learner import torch as torch_learner
-from tstar_train.learner.batch import Micro
+from tstar_train.learner.batch import MicroBatch
 from tstar_train.learner.reference import AdapterReference, CopiedReference
-from tstar_train.learner.torch import Masters, TorchLearner
+from tstar_train.learner.torch import MasterWeights, TorchLearner
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.lora import add_adapters, has_adapters, merged_weights
 from tstar_train.policy.model import Policy, recompute_layers
@@ -30,7 +30,7 @@ def micro(rows=3, length=20, seed=0):
     ids = torch.randint(2, 290, (rows, length), generator=torch.Generator().manual_seed(seed))
     wanted = torch.zeros_like(ids, dtype=torch.bool)
     wanted[:, length // 2 :] = True
-    return Micro(ids, wanted)
+    return MicroBatch(ids, wanted)
 
 
 def loss_of(learner, seed=0):
@@ -49,7 +49,7 @@ def learner_of(model, rate=1e-3, reference=True, **options):
     average = None
     if reference:
         average = AdapterReference(model) if has_adapters(model) else CopiedReference(model)
-    return TorchLearner(model, average, Alone(), learning_rate=rate, alpha=0.5, **options)
+    return TorchLearner(model, average, SingleProcess(), learning_rate=rate, alpha=0.5, **options)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -156,7 +156,7 @@ def test_small_steps_are_not_rounded_away():
 
 def test_gradients_of_half_precision_add_up_in_single_precision():
     parameter = torch.nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
-    masters = Masters([parameter])
+    masters = MasterWeights([parameter])
     for _ in range(1000):
         (parameter * 0.01).sum().backward()
     assert parameter.grad is None and masters.parameters[0].grad.item() == pytest.approx(

@@ -13,10 +13,10 @@ from policies import HOTPOT, Given, random_policy
 
 from tstar_train.algorithms.grpo import GRPO
 from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig
-from tstar_train.distributed import Alone
-from tstar_train.engines.check import EngineMismatch, most_nats
+from tstar_train.distributed import SingleProcess
+from tstar_train.engines.check import EngineMismatch, max_logprob_difference
 from tstar_train.engines.local import LocalEngine
-from tstar_train.learner.batch import Chunk, Step, dealt_steps, micro_batches
+from tstar_train.learner.batch import Chunk, Step, micro_batches, split_minibatches
 from tstar_train.learner.reference import CopiedReference
 from tstar_train.learner.rows import make_rows
 from tstar_train.learner.terms import KLTerm, PolicyTerm, SurgicalTerm
@@ -52,7 +52,7 @@ def rows_with_random_advantages(trajectories):
 
 
 def single(row):
-    return TokenSequence(row.ids, row.mask, row.logprobs, [row.advantage] * len(row.ids))
+    return TokenSequence(row.ids, row.response_mask, row.logprobs, [row.advantage] * len(row.ids))
 
 
 class Kept(TorchLearner):
@@ -65,12 +65,18 @@ class Kept(TorchLearner):
 def gradient(policy, sequences, config, reference=None, pairs=(), graft=None, temperature=1.0):
     """Of one optimizer step, and what it measured."""
     average = None if reference is None else CopiedReference(policy.model, reference)
-    learner = Kept(policy.model, average, Alone(), learning_rate=0.0)
+    learner = Kept(policy.model, average, SingleProcess(), learning_rate=0.0)
     terms = [PolicyTerm(config.clip_low, config.clip_high), KLTerm(config.kl_coefficient)]
     surgical = None if graft is None else SurgicalTerm(graft.weight, graft.beta)
     batching = Batching(config.micro_tokens, temperature, policy.codec.pad, policy.model.device)
     stats = update(
-        learner, [Step(list(sequences), list(pairs))], terms, surgical, Alone(), factor=1.0, batching=batching
+        learner,
+        [Step(list(sequences), list(pairs))],
+        terms,
+        surgical,
+        SingleProcess(),
+        factor=1.0,
+        batching=batching,
     )
     return learner.gradient, stats
 
@@ -126,9 +132,11 @@ def test_step_contexts_do_not_join(played):
 
 def copied(sequence, chance):
     """The same ids, as another member of the group wrote them: with other advantages, of another weight, under an older policy."""
-    old = [p + chance.gauss(0, 0.3) * m for p, m in zip(sequence.logprobs, sequence.mask, strict=True)]
+    old = [
+        p + chance.gauss(0, 0.3) * m for p, m in zip(sequence.logprobs, sequence.response_mask, strict=True)
+    ]
     advantages = [chance.gauss(0, 1)] * len(sequence.ids)
-    return TokenSequence(sequence.ids, sequence.mask, old, advantages, chance.uniform(0.1, 2))
+    return TokenSequence(sequence.ids, sequence.response_mask, old, advantages, chance.uniform(0.1, 2))
 
 
 @pytest.mark.parametrize("kl", [0.0, 0.3])
@@ -143,7 +151,7 @@ def test_rows_with_the_same_ids_give_the_gradient_of_each_alone(played, kl):
 
     together, stats = gradient(policy, sequences, config, reference)
     alone = [gradient(policy, [s], config, reference) for s in sequences]
-    shares = [s.weight * s.own_tokens for s in sequences]  # each alone is divided by its own weight
+    shares = [s.weight * s.num_response_tokens for s in sequences]  # each alone is divided by its own weight
     np.testing.assert_allclose(
         together * sum(shares), sum(g * w for (g, _), w in zip(alone, shares, strict=True)), atol=2e-4
     )
@@ -184,7 +192,7 @@ def test_dealing_loses_no_row_and_keeps_equal_ones_together(played, steps):
         for _ in range(chance.randrange(1, 4))
     ]
     chance.shuffle(sequences)
-    dealt = [step.sequences for step in dealt_steps(sequences, [], steps)]
+    dealt = [step.sequences for step in split_minibatches(sequences, [], steps)]
     assert sorted(map(id, (s for part in dealt for s in part))) == sorted(map(id, sequences))
     homes = {}
     for number, part in enumerate(dealt):
@@ -318,9 +326,9 @@ def test_episode_mean_is_the_mean_of_each_episodes_own_gradient(played):
         )
         played = IterationData()
         groups = sample_groups(
-            config, GRPO(config), LocalEngine(policy), policy.codec, Given(tasks), 0, Alone(), played
+            config, GRPO(config), LocalEngine(policy), policy.codec, Given(tasks), 0, SingleProcess(), played
         )
-        results = [Group(g, GRPO(config).episode(g)) for g in groups]
+        results = [Group(g, GRPO(config).episode_advantages(g)) for g in groups]
         rows = [sequence for _, sequences in make_rows(config, results) for sequence in sequences]
         episodes = {}
         for chance, sequence in enumerate(rows):
@@ -334,8 +342,8 @@ def test_episode_mean_is_the_mean_of_each_episodes_own_gradient(played):
         # Episodes of one length are taken together: every token of theirs counts alike.
         total = 0.0
         for own, sequences in episodes.items():
-            plain = [TokenSequence(s.ids, s.mask, s.logprobs, s.advantages) for s in sequences]
-            count = sum(s.own_tokens for s in plain) / own
+            plain = [TokenSequence(s.ids, s.response_mask, s.logprobs, s.advantages) for s in sequences]
+            count = sum(s.num_response_tokens for s in plain) / own
             assert count == pytest.approx(round(count))
             total = total + count * gradient(policy, plain, OptimConfig())[0]
         np.testing.assert_allclose(ours, total / weight, atol=2e-6)
@@ -347,20 +355,23 @@ def test_a_sampler_of_other_weights_stops_the_run_before_its_first_step(played, 
     rows = rows_with_random_advantages(step[:2])
     for row in rows:
         row.logprobs = [
-            p + off * (n % 3 == 0) * m for n, (p, m) in enumerate(zip(row.logprobs, row.mask, strict=True))
+            p + off * (n % 3 == 0) * m
+            for n, (p, m) in enumerate(zip(row.logprobs, row.response_mask, strict=True))
         ]
     model = copy.deepcopy(policy.model)
-    learner = TorchLearner(model, None, Alone(), learning_rate=1e-3)
+    learner = TorchLearner(model, None, SingleProcess(), learning_rate=1e-3)
     steps = [Step([single(r) for r in rows[:2]], []), Step([single(r) for r in rows[2:]], [])]
-    batching = Batching(512, 1.0, policy.codec.pad, model.device, most_nats(policy, None))
+    batching = Batching(512, 1.0, policy.codec.pad, model.device, max_logprob_difference(policy, None))
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     if off:
         with pytest.raises(EngineMismatch, match=r"0\.2 nats about a sampled token, and 0\.05 is the most"):
-            update(learner, steps, [PolicyTerm(0.2, 0.2)], None, Alone(), factor=1.0, batching=batching)
+            update(
+                learner, steps, [PolicyTerm(0.2, 0.2)], None, SingleProcess(), factor=1.0, batching=batching
+            )
         assert learner.steps == 0 and all(
             torch.equal(before[name], tensor) for name, tensor in model.state_dict().items()
         )
         assert all(p.grad is None for p in model.parameters())
     else:  # the second step is after the policy has moved: it may differ
-        update(learner, steps, [PolicyTerm(0.2, 0.2)], None, Alone(), factor=100.0, batching=batching)
+        update(learner, steps, [PolicyTerm(0.2, 0.2)], None, SingleProcess(), factor=100.0, batching=batching)
         assert learner.steps == 2

@@ -16,7 +16,7 @@ from scripts.studies.small_models import MODELS, POSITIONS, REFUSED, save_small
 from tstar_train.build import build
 from tstar_train.checkpoint import Progress, load_state, read_state, save_checkpoint
 from tstar_train.config import Config, LoraConfig
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 from tstar_train.policy.model import load_policy
 
 WORDS = "You are on a grid.\n\nAction: push left<|im_end|> <s> 1945"
@@ -111,14 +111,14 @@ def test_weights_have_the_names_of_the_models_own_files(name, adapters, tmp_path
     """And a run goes on from those by which the trainer knows them."""
     source = published(name, tmp_path / "model")
     config = Config(env="hotpotqa", model=str(source), lora=LoraConfig(rank=adapters))
-    one = build(config, Alone())
+    one = build(config, SingleProcess())
     made = save_checkpoint(tmp_path / "run", one, Progress(1), keep=1)
     ours, theirs = load_file(made / "model.safetensors"), load_file(source / "model.safetensors")
     assert set(ours) == set(theirs) and all(torch.equal(ours[key], theirs[key]) for key in theirs)
     assert (made / "model.safetensors").samefile(made / "policy.safetensors") == (name == "qwen2"), (
         "room for weights twice"
     )
-    other = build(config, Alone())
+    other = build(config, SingleProcess())
     with torch.no_grad():
         for parameter in other.policy.model.parameters():
             parameter.add_(1 if parameter.requires_grad else 0)
@@ -169,7 +169,7 @@ def test_a_model_by_name_keeps_its_files_too(tmp_path, monkeypatch):
 
 def test_the_tokenizer_of_a_built_in_policy_stays_its_own(tmp_path):
     made = save_checkpoint(
-        tmp_path, build(Config(env="hotpotqa", model="tiny"), Alone()), Progress(1), keep=1
+        tmp_path, build(Config(env="hotpotqa", model="tiny"), SingleProcess()), Progress(1), keep=1
     )
     ours, shipped = load_policy(str(made), "search_qa"), load_policy("tiny", "search_qa")
     assert ours.tokenizer.backend_tokenizer.to_str() == shipped.tokenizer.backend_tokenizer.to_str()

@@ -122,7 +122,7 @@ def test_an_engine_samples_and_scores_alike_under_any_bound(name):
             fed = passes[fed:]
             third = engine.generate(lines, list("ijkl"), max_tokens=1, keys=[0, 1, 2, 3])
             copies = engine.generate(lines[:3], [f"{n}" for n in range(12)], max_tokens=5, copies=4)
-            scores = engine.score(lines, [replies] * 4)
+            scores = engine.logprobs(lines, [replies] * 4)
         if bytes_ is not None:
             # One token of each row goes side by side however little room there is.
             require_within(MODELS[name], [shape for shape in passes if shape[1] > 1], bound)

@@ -107,7 +107,7 @@ def test_the_kept_keys_of_such_a_model_are_wrong_beyond(monkeypatch):
     monkeypatch.setattr(local, "context_limit", lambda *_: 2 * POSITIONS)  # as if nobody had looked
     engine = LocalEngine(policy)
     text = [(3 + 7 * n) % 300 for n in range(POSITIONS + 8)]
-    ours = engine.score([text[: POSITIONS - 4]], [[text[POSITIONS - 4 :]]])[0][0]
+    ours = engine.logprobs([text[: POSITIONS - 4]], [[text[POSITIONS - 4 :]]])[0][0]
     with torch.no_grad():
         logits = policy.model(torch.tensor([text])).logits[0].log_softmax(-1)
     theirs = sum(float(logits[p - 1, text[p]]) for p in range(POSITIONS - 4, POSITIONS + 8))

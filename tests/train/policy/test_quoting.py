@@ -11,13 +11,13 @@ from policies import tokenizer
 
 from tstar_train.policy.model import new_tiny
 from tstar_train.recipes.recipe import ImitationSchedule, ModelRecipe
-from tstar_train.warmstart import imitate, quoting_rows
+from tstar_train.warmstart import copy_task_rows, imitate
 
 
 @settings(max_examples=50, deadline=None)
 @given(vocabulary=st.integers(50, 5000), seed=st.integers(0, 2**31))
 def test_every_token_that_counts_follows_what_it_followed_before(vocabulary: int, seed: int) -> None:
-    for row in itertools.islice(quoting_rows(vocabulary, seed), 5):
+    for row in itertools.islice(copy_task_rows(vocabulary, seed), 5):
         assert len(row.ids) == len(row.mask)
         assert sum(row.mask) >= 12
         assert all(2 <= token < vocabulary for token in row.ids)
@@ -29,7 +29,7 @@ def test_every_token_that_counts_follows_what_it_followed_before(vocabulary: int
 
 
 def test_same_seed_same_rows() -> None:
-    first, again, other = (list(itertools.islice(quoting_rows(300, seed), 4)) for seed in (1, 1, 2))
+    first, again, other = (list(itertools.islice(copy_task_rows(300, seed), 4)) for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
@@ -46,7 +46,7 @@ def test_copying_heads_learn_to_quote_in_few_updates() -> None:
         )
         imitate(
             model,
-            quoting_rows(len(tokenizer()), 0),
+            copy_task_rows(len(tokenizer()), 0),
             schedule,
             0,
             lambda step, loss, seconds: losses.append(loss),

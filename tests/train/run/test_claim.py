@@ -11,14 +11,14 @@ import pytest
 
 from tstar_envs import BadData, InUse, UnknownOption
 from tstar_train.__main__ import main
-from tstar_train.claim import LOCK, claimed, new_folder, remove_unused
+from tstar_train.claim import LOCK, lock_run_dir, new_folder, remove_unused
 from tstar_train.config import Config
 
 HOLDER = """
 import sys
 from pathlib import Path
-from tstar_train.claim import claimed
-with claimed(Path(sys.argv[1]), resume=sys.argv[2] == "resume"):
+from tstar_train.claim import lock_run_dir
+with lock_run_dir(Path(sys.argv[1]), resume=sys.argv[2] == "resume"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -65,25 +65,25 @@ def test_the_lock_of_a_dead_process_is_taken_over(held):
     holder.kill()
     holder.wait()
     assert (folder / LOCK).read_text()
-    with claimed(folder):
+    with lock_run_dir(folder):
         pass
     assert not (folder / LOCK).exists()
 
 
 def test_a_start_that_fails_removes_what_it_made_and_nothing_else(tmp_path):
     for folder in (tmp_path / "a" / "b" / "run", tmp_path / "run"):
-        with pytest.raises(RuntimeError), claimed(folder):
+        with pytest.raises(RuntimeError), lock_run_dir(folder):
             (folder / "trees").mkdir()
             raise RuntimeError
         assert list(tmp_path.iterdir()) == []
     (tmp_path / "mine").mkdir()
-    with pytest.raises(RuntimeError), claimed(tmp_path / "mine" / "run"):
+    with pytest.raises(RuntimeError), lock_run_dir(tmp_path / "mine" / "run"):
         raise RuntimeError
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
-    with pytest.raises(RuntimeError), claimed(tmp_path / "mine"):
+    with pytest.raises(RuntimeError), lock_run_dir(tmp_path / "mine"):
         raise RuntimeError
     assert (tmp_path / "mine").is_dir(), "it was there before"
-    with pytest.raises(RuntimeError), claimed(tmp_path / "run"):
+    with pytest.raises(RuntimeError), lock_run_dir(tmp_path / "run"):
         (tmp_path / "run" / "metrics.jsonl").touch()
         raise RuntimeError
     assert (tmp_path / "run" / "metrics.jsonl").exists(), "it wrote something"
@@ -100,7 +100,7 @@ def test_what_a_killed_start_left_blocks_no_other(left, tmp_path):
             (tmp_path / name).write_text(
                 Config(env="tstar/HotpotQA").to_json() if name == "config.json" else ""
             )
-    with claimed(tmp_path):
+    with lock_run_dir(tmp_path):
         pass
 
 
@@ -118,14 +118,14 @@ def test_what_a_killed_start_left_blocks_no_other(left, tmp_path):
 def test_a_folder_that_holds_something_is_refused(name, tmp_path):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text('{"model_type": "gpt2"}')  # config.json: somebody else's
-    with pytest.raises(UnknownOption, match="is not empty: choose another --out"), claimed(tmp_path):
+    with pytest.raises(UnknownOption, match="is not empty: choose another --out"), lock_run_dir(tmp_path):
         pass
     with (
         pytest.raises(UnknownOption, match="would be lost"),
-        claimed(tmp_path, used="what it holds would be lost"),
+        lock_run_dir(tmp_path, used="what it holds would be lost"),
     ):
         pass
-    with claimed(tmp_path, resume=True):
+    with lock_run_dir(tmp_path, resume=True):
         pass
 
 
@@ -156,7 +156,7 @@ def test_the_same_name_in_the_same_second_gives_two_folders(tmp_path):
 
 
 def test_two_in_one_process_are_two(tmp_path):
-    with claimed(tmp_path / "run"), pytest.raises(InUse), claimed(tmp_path / "run"):
+    with lock_run_dir(tmp_path / "run"), pytest.raises(InUse), lock_run_dir(tmp_path / "run"):
         pass
 
 
@@ -186,7 +186,7 @@ def test_what_lies_elsewhere_is_refused_and_kept(name, resume, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     with (
         pytest.raises(BadData, match=rf"{name} is a link, to .*elsewhere.*Put what it leads to in its place"),
-        claimed(run, resume=resume),
+        lock_run_dir(run, resume=resume),
     ):
         pytest.fail("it was claimed")
     assert sorted(tmp_path.rglob("*")) == before
@@ -196,5 +196,5 @@ def test_what_lies_elsewhere_is_refused_and_kept(name, resume, tmp_path):
 def test_a_folder_that_is_reached_through_a_link_is_a_run_folder_like_any(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "name").symlink_to(tmp_path / "real")
-    with claimed(tmp_path / "name"), pytest.raises(InUse), claimed(tmp_path / "real"):
+    with lock_run_dir(tmp_path / "name"), pytest.raises(InUse), lock_run_dir(tmp_path / "real"):
         pytest.fail("it was claimed twice")

@@ -26,7 +26,7 @@ from tstar_train.checkpoint import (
     save_checkpoint,
 )
 from tstar_train.config import Config, DAPOConfig, EvaluationConfig, GraftConfig, RolloutConfig, TreeConfig
-from tstar_train.distributed import Alone, launched
+from tstar_train.distributed import SingleProcess, launched
 from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, measure, paired_difference, play_held_out, summarized
 from tstar_train.learner.reference import CopiedReference
@@ -34,7 +34,7 @@ from tstar_train.learner.torch import TorchLearner
 from tstar_train.loop import iterate
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny, with_algorithm
-from tstar_train.ranks import order
+from tstar_train.ranks import run_on_all_ranks
 from tstar_train.recipes.recipe import policy_name
 from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.player import Sampling
@@ -296,10 +296,10 @@ def test_what_draws_from_torch_draws_alike_however_a_process_came_to_an_iteratio
     for before in (1, 2):
         one = trainer(SMALL, random_policy())
         torch.manual_seed(before)
-        order(one, "measure", [])
+        run_on_all_ranks(one, "measure", [])
         drawn.append(torch.rand(1).item())
         one.cursor += SMALL.rollout.tasks
-        order(one, "measure", [])
+        run_on_all_ranks(one, "measure", [])
         drawn.append(torch.rand(1).item())
     assert drawn[:2] == drawn[2:] and drawn[0] != drawn[1]
 
@@ -335,6 +335,6 @@ def test_reference_follows_by_alpha():
     model, reference = random_policy(0).model, random_policy(1).model
     start, target = next(reference.parameters()).clone(), next(model.parameters())
     TorchLearner(
-        model, CopiedReference(model, reference), Alone(), learning_rate=0.1, alpha=0.9
+        model, CopiedReference(model, reference), SingleProcess(), learning_rate=0.1, alpha=0.9
     ).end_iteration()
     torch.testing.assert_close(next(reference.parameters()), 0.9 * start + 0.1 * target)

@@ -38,13 +38,13 @@ import json, resource, sys
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 from tstar_train.config import Config, LoraConfig, OptimConfig, RolloutConfig
-from tstar_train.learner.batch import Micro
+from tstar_train.learner.batch import MicroBatch
 from tstar_train.learner.reference import AdapterReference, CopiedReference
 from tstar_train.learner.torch import TorchLearner
 from tstar_train.plan import plan
 from tstar_train.policy.lora import add_adapters
 from tstar_train.policy.model import recompute_layers
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 
 half, recompute, rank = json.loads(sys.argv[1])
 torch.set_num_threads(2)
@@ -63,13 +63,13 @@ if rank:
 if recompute:
     recompute_layers(model)
 average = AdapterReference(model) if rank else CopiedReference(model)
-learner = TorchLearner(model, average, Alone(), learning_rate=1e-5, recompute=recompute)
+learner = TorchLearner(model, average, SingleProcess(), learning_rate=1e-5, recompute=recompute)
 ids = torch.randint(0, 32000, (4, 256))
 wanted = torch.ones_like(ids, dtype=torch.bool)
 wanted[:, 0] = False
 for _ in range(2):
-    learner.reference(Micro(ids, wanted))
-    learner.backward(-learner.forward(Micro(ids, wanted)).logprobs.mean())
+    learner.reference(MicroBatch(ids, wanted))
+    learner.backward(-learner.forward(MicroBatch(ids, wanted)).logprobs.mean())
     learner.end_part("base"), learner.reduce("base"), learner.apply(1.0)
     learner.end_iteration()
 # Of this process alone: getrusage's figure is at least what the process that started it had.

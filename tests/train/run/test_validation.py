@@ -25,7 +25,7 @@ from tstar_train.__main__ import main
 from tstar_train.build import build, held_out_tasks, make_env, validation_tasks
 from tstar_train.checkpoint import Progress, latest_checkpoint, load_state, save_checkpoint
 from tstar_train.config import Config, EvaluationConfig
-from tstar_train.distributed import Alone
+from tstar_train.distributed import SingleProcess
 from tstar_train.loop import iterate
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
@@ -215,11 +215,11 @@ KILLS = {
     "saved, not measured": ("tstar_train.run.Validation.validate", 2),
     "measured, not recorded": ("tstar_train.tracking.RunFolder.log_validation", 3),
     "recorded, not drawn": ("tstar_train.tracking.RunFolder.draw_validation", 3),
-    "recorded, not kept": ("tstar_train.run.keep_best", 2),
+    "recorded, not kept": ("tstar_train.run.keep_best_checkpoint", 2),
     "copied, not in its place": ("tstar_train.checkpoint.replace_folder", 2),
     "in its place, the old one not removed": ("tstar_train.checkpoint.remove_folder", 7),
-    "the start recorded, not kept": ("tstar_train.run.keep_best", 1),
-    "all trained, the best not loaded": ("tstar_train.run.Validation.load_best", 1),
+    "the start recorded, not kept": ("tstar_train.run.keep_best_checkpoint", 1),
+    "all trained, the best not loaded": ("tstar_train.run.Validation.load_best_checkpoint", 1),
     "the next checkpoint saved, old ones not removed": ("tstar_train.checkpoint.remove_checkpoint", 1),
 }
 
@@ -395,7 +395,7 @@ def test_a_folder_takes_another_ones_place(exchanges, tmp_path, monkeypatch):
         checkpoint = tmp_path / "checkpoints" / f"{number:06d}"
         checkpoint.mkdir(parents=True)
         (checkpoint / "policy.safetensors").write_text(str(number))
-        best.keep_best(tmp_path, number)
+        best.keep_best_checkpoint(tmp_path, number)
         assert [p.read_text() for p in best.best_folder(tmp_path).iterdir()] == [str(number)]
         assert sorted(p.name for p in tmp_path.iterdir()) == ["best", "checkpoints"]
 
@@ -433,7 +433,7 @@ def test_a_trained_learner_is_brought_back_to_its_best_file_by_file(kind, tmp_pa
             optim={"learning_rate": 1e-3},
         )
     )
-    trainer = build(config, Alone())
+    trainer = build(config, SingleProcess())
     for iteration in (0, 1, 2):  # the start has no optimizer state yet
         kept = save_checkpoint(tmp_path, trainer, Progress(iteration), keep=9)
         result = iterate(trainer, iteration)

@@ -108,9 +108,9 @@ def test_a_stopped_helper_is_waited_for_as_long_as_is_said_and_a_dead_one_not_at
     signum: signal.Signals, minutes: float, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(RankFailed, match=message) as raised, launched(2, patient, 10.0) as world:
-        world.in_case(tmp_path, str)
+        world.set_failure_message(tmp_path, str)
         [process] = [p for p in multiprocessing.active_children() if p.pid is not None]
-        world.patience(minutes)
+        world.set_timeout(minutes)
         os.kill(process.pid or 0, signum)
         begun = time.monotonic()
         world.gather("what")

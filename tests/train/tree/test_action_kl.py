@@ -67,7 +67,10 @@ def defined(policy, samples, group, over, t, i, j):
     if source == target:
         return 0.0
     drawn = samples(tuple(source))
-    return sum(engine.score([source], [[a]])[0][0] - engine.score([target], [[a]])[0][0] for a in drawn) / K
+    return (
+        sum(engine.logprobs([source], [[a]])[0][0] - engine.logprobs([target], [[a]])[0][0] for a in drawn)
+        / K
+    )
 
 
 @pytest.mark.parametrize("over", ["action", pytest.param("turn", marks=pytest.mark.slow)])
@@ -155,7 +158,7 @@ def test_exact_kl_enumerates_the_admissible_actions(played):
     def distribution(i):
         context = group[i].turns[1].context + cue
         encoded = [policy.codec.reply(f"{ACTION_CUE} {a}")[len(cue) :] for a in lists[i]]
-        weights = [math.exp(engine.score([context], [[e]])[0][0]) for e in encoded]
+        weights = [math.exp(engine.logprobs([context], [[e]])[0][0]) for e in encoded]
         return {a: w / sum(weights) for a, w in zip(lists[i], weights, strict=True)}
 
     ours, theirs = distribution(1), distribution(0)

@@ -1,4 +1,4 @@
-"""Credit by state (docs/tstar.md): values pooled over depths, loops, leaves, both credits, divergences and grafts on the graph."""
+"""Advantages by state (docs/tstar.md): values pooled over depths, loops, leaves, both credits, divergences and grafts on the graph."""
 
 from __future__ import annotations
 
