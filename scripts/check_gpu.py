@@ -6,7 +6,7 @@
 - plan: a random model of the shape of Qwen2.5-3B, trained with adapters, whole, and whole with ZeRO-2: the memory that ``--dry-run``
   plans beside what PyTorch measures, and seconds by phase. Needs a GPU of 80 GB.
 - plan-small: the same of Qwen2.5-0.5B, and a run with checkpoint and resume.
-- zero: plain torch beside ``--optimizer deepspeed``, one process (extra deepspeed).
+- zero: plain torch beside ``--learner deepspeed``, one process (extra deepspeed).
 - ranks: what two processes on one GPU do, and say.
 - vllm: ``--engine vllm`` beside ``--engine local`` (extra vllm): scores, new weights, sleep, seconds.
 - tests: tests/train with the GPU in sight; those that fail are run again without it.

@@ -34,7 +34,8 @@ from typing import Any, NamedTuple
 
 # With this seed DAPO replaces groups on both sides of the first checkpoint.
 SMALL = (
-    "--seed 1 --iterations 4 --checkpoint-every 2 --rollout.tasks 2 --rollout.group 4 --tree.kl-samples 2 --tree.statistics-everywhere "
+    "--seed 1 --iterations 4 --checkpoint-every 2 --rollout.tasks-per-iteration 2 --rollout.group-size 4 "
+    "--tree.kl-samples 2 --tree.statistics-everywhere "
     "--evaluation.tasks 2 --evaluation.samples 1"
 ).split()
 ALGORITHMS = ["grpo", "dapo", "dapo-paper", "gigpo", "ppo"]

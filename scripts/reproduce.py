@@ -28,7 +28,7 @@ from tstar_train.distributed import SingleProcess
 from tstar_train.evaluate import Measurement, differences, measure, paired_difference
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny, with_nodes
-from tstar_train.ranks import all_ranks, order
+from tstar_train.ranks import all_ranks, run_on_all_ranks
 from tstar_train.recipes.recipe import ImitationSchedule, recipe_of
 from tstar_train.run import resume_run, train
 from tstar_train.warmstart import PracticeMix, imitate, practice_rows, shuffled
@@ -61,7 +61,7 @@ def preset(options: argparse.Namespace, seed: int = 0) -> Config:
 def held_out(config: Config) -> Measurement:
     """The start policy on the held-out tasks."""
     with all_ranks(config) as world:
-        measured: Measurement = order(
+        measured: Measurement = run_on_all_ranks(
             build(config, world), "measure", held_out_tasks(make_env(config), config)
         )
     return measured

@@ -44,7 +44,7 @@ def build(config: Config, world: Communicator, console: Console | None = None) -
         UnknownOption: replies may be so long that no context fits before them, or the options do not fit the environment.
     """
     config.keep_secrets()
-    dtype = torch.bfloat16 if config.optim.precision == "half" else torch.float32
+    dtype = torch.bfloat16 if config.optim.dtype == "bfloat16" else torch.float32
     policy = load_policy(config.model, policy_name(find_entry(config.env)), device_of(config), dtype)
     if config.lora.rank:
         add_adapters(policy.model, config.lora.rank, config.lora.alpha)
@@ -87,32 +87,34 @@ def trainer_of(config: Config, policy: Policy, world: Communicator) -> Trainer:
     Raises:
         UnknownOption: the ranks, which ``torchrun`` may have started, do not share the tasks evenly.
     """
-    if config.rollout.tasks % world.size:  # a rest would never be played
+    if config.rollout.tasks_per_iteration % world.size:  # a rest would never be played
         raise UnknownOption(
-            f"--rollout.tasks {config.rollout.tasks} does not divide by the {world.size} processes of this run"
+            f"--rollout.tasks-per-iteration {config.rollout.tasks_per_iteration} does not divide by the {world.size} processes of this run"
         )
     reference: Reference | None = None
     if config.needs_reference:
         reference = (
             AdapterReference(policy.model) if has_adapters(policy.model) else CopiedReference(policy.model)
         )
-    if config.optim.recompute:
+    if config.optim.gradient_checkpointing:
         recompute_layers(policy.model)
     algorithm = algorithm_class(config.algo)(config)
     critic = Critic(policy.model, config.ppo.critic == "separate") if algorithm.needs_values else None
-    learner = (DeepSpeedLearner if config.optimizer == "deepspeed" else TorchLearner)(
+    learner = (DeepSpeedLearner if config.learner == "deepspeed" else TorchLearner)(
         policy.model,
         reference,
         world,
         learning_rate=config.optim.learning_rate,
         max_norm=config.optim.max_gradient_norm,
-        alpha=config.graft.alpha,
+        alpha=config.graft.ref_ema_decay,
         critic=critic,
         critic_rate=config.ppo.critic_learning_rate,
-        recompute=config.optim.recompute,
+        recompute=config.optim.gradient_checkpointing,
     )
     engine = make_engine(config, policy, world)
-    stream = TaskStream(training_tasks(make_env(config), config), config.rollout.tasks, config.seed)
+    stream = TaskStream(
+        training_tasks(make_env(config), config), config.rollout.tasks_per_iteration, config.seed
+    )
     return Trainer(config, world, policy, engine, learner, algorithm, stream)
 
 
@@ -150,8 +152,8 @@ def processes_of(config: Config) -> int:
         or not has_few_parameters(config.model, policy_name(find_entry(config.env)))
     ):
         return 1
-    most = min(os.cpu_count() or 1, config.rollout.tasks, 8)
-    return max(n for n in range(1, most + 1) if config.rollout.tasks % n == 0)
+    most = min(os.cpu_count() or 1, config.rollout.tasks_per_iteration, 8)
+    return max(n for n in range(1, most + 1) if config.rollout.tasks_per_iteration % n == 0)
 
 
 def make_env(config: Config) -> TextEnv[Any, Any]:
@@ -180,10 +182,10 @@ def make_env(config: Config) -> TextEnv[Any, Any]:
 def training_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
     """Ids of the training split."""
     tasks = task_ids_of(env, config.split)
-    if len(tasks) < config.rollout.tasks:
+    if len(tasks) < config.rollout.tasks_per_iteration:
         raise UnknownOption(
-            f"split {config.split!r} of {config.env} has {len(tasks)} tasks, fewer than --rollout.tasks {config.rollout.tasks}; "
-            f"{env.lacking(config.split)}"
+            f"split {config.split!r} of {config.env} has {len(tasks)} tasks, fewer than "
+            f"--rollout.tasks-per-iteration {config.rollout.tasks_per_iteration}; {env.lacking(config.split)}"
         )
     return tasks
 

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 
 from tstar_envs import BadData, TStarError, UnknownOption, find_entry, parse_options, read_json, write_whole
 from tstar_envs.redaction import HIDDEN, without_secrets
-from tstar_train.config import ENVIRONMENT_OPTIONS, Config
+from tstar_train.config import ENVIRONMENT_OPTIONS, Config, with_present_names
 from tstar_train.distributed import raise_on_any_rank
 from tstar_train.loop import Trainer, share_of_episodes, share_of_minutes
 from tstar_train.policy.files import check_files, sha256_of
@@ -212,7 +212,7 @@ def check_same_options(path: Path, state: dict[str, Any], config: Config) -> Non
     # An option that is younger than the run is, by default, what the run did without it.
     theirs = {
         name: default for name, default in _flat(asdict(Config(env=config.env))).items() if name in ours
-    } | _flat(made)
+    } | _flat(with_present_names(made))
     edited = [
         f"{name} is {ours.get(name)!r}, the run was made with {theirs.get(name)!r}"
         for name in dict.fromkeys([*theirs, *ours])
@@ -226,7 +226,15 @@ def check_same_options(path: Path, state: dict[str, Any], config: Config) -> Non
 
 
 # What changes where and how a run computes or is kept, but not what it learns; iterations are looked at by who extends a run.
-_FREE = {"iterations", "threads", "device", "wandb", "checkpoint_every", "keep_checkpoints", "helper_minutes"}
+_FREE = {
+    "iterations",
+    "threads",
+    "device",
+    "wandb",
+    "checkpoint_every",
+    "keep_checkpoints",
+    "timeout_minutes",
+}
 
 
 def _flat(record: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -268,7 +276,7 @@ def _load(trainer: Trainer, path: Path) -> None:
         trainer.learner.load(path)
         trainer.grafted = {(task, key) for task, key in state["grafted"]}
         # Older checkpoints do not hold the cursor; every iteration played as many tasks then.
-        trainer.cursor = state.get("cursor", state["iteration"] * trainer.config.rollout.tasks)
+        trainer.cursor = state.get("cursor", state["iteration"] * trainer.config.rollout.tasks_per_iteration)
     except _UNREADABLE as error:
         raise BadCheckpoint(
             f"{path} cannot be read ({error}); delete it to resume from the one before"

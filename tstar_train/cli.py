@@ -22,7 +22,7 @@ from rich.console import Console
 from tstar_envs import UnknownOption, WriteFailed, find_entry, list_envs, parse_options, refuse_repeats
 from tstar_envs.redaction import redacted
 from tstar_train.claim import new_folder, remove_unused
-from tstar_train.config import Config
+from tstar_train.config import RENAMED_OPTIONS, RENAMED_VALUES, Config
 from tstar_train.config_check import flag, options
 from tstar_train.presets import LARGE, chosen, with_algorithm, with_nodes
 
@@ -61,17 +61,54 @@ class Output(Console):
 def train_command(arguments: Sequence[str]) -> int:
     """``python -m tstar_train --env ENV [options]`` or ``--resume RUN``."""
     first = _first_options()
+    arguments, notes = with_present_options(arguments)
     refuse_repeats(arguments, _ONCE)
     known, rest = first.parse_known_args(list(arguments))
     if any(a in ("-h", "--help") for a in rest):
         _print_help(first, known, rest)
         return 0
     console = Output()
+    if os.environ.get("RANK", "0") == "0":
+        for note in notes:
+            console.print(note, highlight=False)
     if "RANK" in os.environ:
         _take_rank(known, rest, console)
     else:
         _lead(known, rest, console, None)
     return 0
+
+
+def with_present_options(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Replace old spellings of options.
+
+    Args:
+        arguments: of the command line.
+
+    Returns:
+        The arguments with present names and values, and a note for each old option.
+    """
+    old_flags = {}
+    for old, new in RENAMED_OPTIONS.items():
+        old_flags[flag(old)] = (old, flag(new))
+        part, _, name = old.rpartition(".")
+        if part:  # of a switch also the form that turns it off
+            old_flags[flag(f"{part}.no_{name}")] = (old, flag(f"{part}.no_{new.rpartition('.')[2]}"))
+    present: list[str] = []
+    notes: dict[str, str] = {}
+    values: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        given = name.replace("_", "-")
+        if name.startswith("--") and given in old_flags:
+            old, new = old_flags[given]
+            notes[given] = f"{given} is now {new}; the old name works until the next release"
+            values = RENAMED_VALUES.get(old, {})
+            present.append(f"{new}{equals}{values.get(value, value)}")
+            values = {} if equals else values
+        else:
+            present.append(values.get(argument, argument))
+            values = {}
+    return present, list(notes.values())
 
 
 # Of others the last one counts, so that a script's can be overruled.
@@ -99,12 +136,12 @@ def _take_rank(known: argparse.Namespace, rest: Sequence[str], console: Output) 
 def _patience(arguments: Sequence[str]) -> float:
     """Minutes that ranks wait for one another before the first one has read the options; a value that is none is its to refuse."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    early.add_argument("--helper-minutes", "--helper_minutes", type=float, default=Config.helper_minutes)
+    early.add_argument("--timeout-minutes", "--timeout_minutes", type=float, default=Config.timeout_minutes)
     with suppress(argparse.ArgumentError, SystemExit):
-        minutes: float = early.parse_known_args(list(arguments))[0].helper_minutes
+        minutes: float = early.parse_known_args(list(arguments))[0].timeout_minutes
         if 0 < minutes <= 10_000:
             return minutes
-    return Config.helper_minutes
+    return Config.timeout_minutes
 
 
 def _lead(

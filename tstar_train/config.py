@@ -103,13 +103,13 @@ class GraftConfig:
     """Play each rectified thought on from its divergence and keep it only if it earns more than the failed episode."""
     shrink: Annotated[float, FROM_0] = 0.0
     """Pseudo-count that shrinks a child's value towards its parent's before the children's values are compared; 0 is off."""
-    weight: Annotated[float, FROM_0] = 0.15
+    surgical_weight: Annotated[float, FROM_0] = 0.15
     """Weight of the surgical loss (lambda in the paper)."""
-    beta: Annotated[float, ABOVE_0] = 0.1
-    """Inverse temperature of the preference in the surgical loss (beta in DPO), above 0."""
-    alpha: Annotated[float, SHARE] = 0.95
+    dpo_beta: Annotated[float, ABOVE_0] = 0.1
+    """Inverse temperature of the preference in the surgical loss (beta in DPO and the paper), above 0."""
+    ref_ema_decay: Annotated[float, SHARE] = 0.95
     """Decay of the reference policy, a moving average of the policy's weights: the fraction of itself that it keeps after each iteration,
-    0 to 1."""
+    0 to 1 (alpha in the paper)."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ class OptimConfig:
     max_loss: Annotated[float, ABOVE_0_OR_INFINITE] = 10_000.0
     """Largest absolute loss: beyond it the run stops before the optimizer step and saves the batch. Typical losses are around 1; inf
     accepts any finite loss."""
-    updates: Annotated[int, FROM_1] = 1
-    """Optimizer steps per training iteration."""
+    num_minibatches: Annotated[int, FROM_1] = 1
+    """Minibatches per training iteration: its optimizer steps."""
     decay: Annotated[float, SHARE] = 0.0
     """Fraction of the training, at its end, over which the learning rate falls linearly to zero; 0 to 1. The end is that of --iterations,
     --episodes or --minutes, whichever comes first."""
@@ -154,11 +154,11 @@ class OptimConfig:
     failures more."""
     max_logprob_difference: Annotated[float | None, ABOVE_0] = None
     """Largest difference in nats between the sampler's and the trainer's log-probability of a sampled token, checked before an iteration's
-    first step; beyond it the run stops, because the update would not match the sampled policy. None: 0.05 in single precision, 2 in
-    half."""
-    precision: Literal["single", "half"] = "single"
-    """Precision of the model's weights in computation. single: float32; half: bfloat16, with a float32 copy of the trained weights."""
-    recompute: bool = False
+    first step; beyond it the run stops, because the update would not match the sampled policy. None: 0.05 in float32, 2 in
+    bfloat16."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Data type of the model's weights in computation. bfloat16 keeps a float32 copy of the trained weights (master weights)."""
+    gradient_checkpointing: bool = False
     """Gradient checkpointing: recompute activations in the backward pass instead of keeping them, for about a third more computation and a
     fraction of the memory."""
     micro_tokens: Annotated[int, FROM_1] = 3_072
@@ -169,10 +169,12 @@ class OptimConfig:
 class RolloutConfig:
     """Sampling of training episodes, and penalties on single turns."""
 
-    tasks: Annotated[int, FROM_1] = 4
+    tasks_per_iteration: Annotated[int, FROM_1] = 4
     """Tasks per training iteration, over all processes together."""
-    group: Annotated[int, Range(2)] = 8  # a group of one has nothing to be compared with: its advantage is 0
-    """Episodes per task: the group size, 2 or more (M in the paper)."""
+    group_size: Annotated[int, Range(2)] = (
+        8  # a group of one has nothing to be compared with: its advantage is 0
+    )
+    """Episodes per task, 2 or more (M in the paper)."""
     max_tokens: Annotated[int, FROM_1] = 512
     """Maximum length of a reply in tokens."""
     context_tokens: Annotated[int | None, Range(2)] = None
@@ -196,7 +198,7 @@ class RolloutConfig:
     fraction of the whole way measured by the environment's `progress()` (negative where the turn led away; all earlier progress is lost
     where the episode ends without success or can no longer succeed). It asks the environment's oracle, so training is no longer from the
     outcome alone."""
-    batch: Annotated[int, FROM_1] = 256
+    max_sequences: Annotated[int, FROM_1] = 256
     """Maximum number of sequences sampled at the same time."""
     cache_gib: Annotated[float, ABOVE_0] = 8.0
     """Memory limit of the sampler's key-value cache in GiB; fewer sequences are sampled at the same time where more would not fit."""
@@ -276,6 +278,37 @@ class EvaluationConfig:
     """Number of validation tasks (the first ones of the split `valid`), each played as often as a held-out task."""
 
 
+# Old name of an option -> the present one. Both are read for one release: by the command line with a note, and from ``config.json``.
+RENAMED_OPTIONS = {
+    "rollout.tasks": "rollout.tasks_per_iteration",
+    "rollout.group": "rollout.group_size",
+    "rollout.batch": "rollout.max_sequences",
+    "optim.updates": "optim.num_minibatches",
+    "optim.recompute": "optim.gradient_checkpointing",
+    "optim.precision": "optim.dtype",
+    "graft.alpha": "graft.ref_ema_decay",
+    "graft.beta": "graft.dpo_beta",
+    "graft.weight": "graft.surgical_weight",
+    "optimizer": "learner",
+    "helper_minutes": "timeout_minutes",
+}
+# Old value of a renamed option -> the present one.
+RENAMED_VALUES = {"optim.precision": {"single": "float32", "half": "bfloat16"}}
+
+
+def with_present_names(record: dict[str, Any], part: str = "") -> dict[str, Any]:
+    """Replace old names and values of options in a nested record, as an older version wrote it."""
+    present: dict[str, Any] = {}
+    for key, value in record.items():
+        name = f"{part}{key}"
+        if not part and isinstance(value, dict) and key not in ENVIRONMENT_OPTIONS:
+            value = with_present_names(value, f"{key}.")
+        elif isinstance(value, str):
+            value = RENAMED_VALUES.get(name, {}).get(value, value)
+        present[RENAMED_OPTIONS.get(name, name).rpartition(".")[2]] = value
+    return present
+
+
 ENVIRONMENT_OPTIONS = ("env_options", "training_options")  # fields of ``Config``
 
 
@@ -295,9 +328,9 @@ class Config:
     engine: Literal["local", "vllm"] = "local"
     """Engine that samples replies. local: the trainer's own model; vllm: vLLM in the trainer's process, with its own copy of the weights
     (docs/llm.md)."""
-    optimizer: Literal["torch", "deepspeed"] = "torch"
-    """Optimizer. torch: AdamW, whole on every process; deepspeed: DeepSpeed's ZeRO-2, which shards optimizer state and gradients over the
-    processes (extra `deepspeed`)."""
+    learner: Literal["torch", "deepspeed"] = "torch"
+    """Learner: takes the optimizer steps. torch: AdamW, whole on every process; deepspeed: DeepSpeed's ZeRO-2, which shards optimizer state
+    and gradients over the processes (extra `deepspeed`)."""
     seed: int = 0
     """Seed of all random numbers of the run."""
     iterations: Annotated[int, FROM_0] = 160
@@ -314,9 +347,9 @@ class Config:
     threads: Annotated[int | None, THREADS] = None
     """CPU threads of PyTorch per process; None: 1 for models under 5M parameters, else PyTorch's default."""
     processes: Annotated[int | None, FROM_1] = None
-    """Number of processes that share rollouts and gradients; it must divide --rollout.tasks. None: one per core (at most 8) for small
-    models on a CPU, else 1. A run repeats bit for bit with the same number."""
-    helper_minutes: Annotated[float, Range(0, 10_000, open_low=True)] = 10.0
+    """Number of processes that share rollouts and gradients; it must divide --rollout.tasks-per-iteration. None: one per core (at
+    most 8) for small models on a CPU, else 1. A run repeats bit for bit with the same number."""
+    timeout_minutes: Annotated[float, Range(0, 10_000, open_low=True)] = 10.0
     """Minutes that a process waits for the others, up to 10,000; if one has stopped or hangs, the run is saved and ends."""
     device: str = "auto"
     """PyTorch device, for example cpu or cuda:0; auto: a CUDA GPU if there is one, else the CPU."""
@@ -377,6 +410,7 @@ class Config:
             if dataclasses.is_dataclass(hints[field.name])
         }
         try:
-            return cls(**{k: parts[k](**v) if k in parts else v for k, v in record.items()})
+            named = with_present_names(record).items()
+            return cls(**{k: parts[k](**v) if k in parts else v for k, v in named})
         except (TypeError, AttributeError) as error:
             raise UnknownOption(f"{path} is not a configuration of this version: {error}") from error

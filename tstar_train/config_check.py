@@ -35,8 +35,8 @@ def check(config: Config) -> None:
     _check_algorithm(config)
     _check_device(config.device)
     # Only looked for: an import takes seconds.
-    if config.optimizer == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
-        raise MissingExtra("--optimizer deepspeed", "deepspeed", "deepspeed")
+    if config.learner == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
+        raise MissingExtra("--learner deepspeed", "deepspeed", "deepspeed")
 
 
 def _check_algorithm(config: Config) -> None:
@@ -46,10 +46,15 @@ def _check_algorithm(config: Config) -> None:
             f"--tstar stands on an algorithm that compares episodes of one task, which {config.algo} does not: leave --tstar out, or "
             f"choose --algo {' or '.join(name for name in ALGORITHMS if algorithm_class(name).carries_tstar)}"
         )
-    if config.processes is not None and config.rollout.tasks % config.processes:
-        fits = [n for n in range(1, config.rollout.tasks + 1) if config.rollout.tasks % n == 0]
+    if config.processes is not None and config.rollout.tasks_per_iteration % config.processes:
+        fits = [
+            n
+            for n in range(1, config.rollout.tasks_per_iteration + 1)
+            if config.rollout.tasks_per_iteration % n == 0
+        ]
         raise UnknownOption(
-            f"--rollout.tasks {config.rollout.tasks} does not divide by --processes {config.processes}: give {' or '.join(map(str, fits))} "
+            f"--rollout.tasks-per-iteration {config.rollout.tasks_per_iteration} does not divide by "
+            f"--processes {config.processes}: give {' or '.join(map(str, fits))} "
             f"processes, or other tasks"
         )
 

@@ -402,7 +402,7 @@ def launched(size: int, work: Work, minutes: float) -> Iterator[Communicator]:
                     if not store.check([f"ready {n}"])
                 ]
                 raise RankFailed(
-                    f"{', '.join(late)}: not ready within {minutes:g} minutes (--helper-minutes), so it hangs or was stopped"
+                    f"{', '.join(late)}: not ready within {minutes:g} minutes (--timeout-minutes), so it hangs or was stopped"
                 )
             time.sleep(_START_POLL_SECONDS)
         _stay_on_this_machine()
@@ -450,7 +450,7 @@ def from_torchrun(minutes: float) -> Communicator | None:
         )
     except RuntimeError as error:
         raise RankFailed(
-            f"rank {rank} of {size} did not meet the others at {host}:{port} within {minutes:g} minutes (--helper-minutes): "
+            f"rank {rank} of {size} did not meet the others at {host}:{port} within {minutes:g} minutes (--timeout-minutes): "
             f"{str(error).partition(chr(10))[0]} Was the run started on every host, with the same --master-addr and --master-port, "
             f"and can each host reach that port?"
         ) from error

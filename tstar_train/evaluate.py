@@ -203,7 +203,7 @@ def play_held_out(
     config, engine = trainer.config, trainer.engine
     spec = EnvSpec(config.env, dict(config.env_options))
     mine = dealt(tasks, trainer.world)
-    rows = max(1, config.rollout.batch // samples)
+    rows = max(1, config.rollout.max_sequences // samples)
     episodes: list[Episode] = []
     with raise_on_any_rank(trainer.world):
         sync_engine(trainer.policy, engine, trainer.learner.weights())

@@ -121,13 +121,13 @@ class IterationResult:
         metrics: deterministic figures, by name; on the first rank alone.
         seconds: by phase.
         memory: on a GPU, by phase, the most GiB that tensors took at once (see ``PhaseTimer``); of the rank that took most.
-        played: groups, trees and grafts of all ranks, on the first rank; on the others of their own.
+        data: groups, trees and grafts of all ranks, on the first rank; on the others of their own.
     """
 
     metrics: dict[str, Any]
     seconds: dict[str, float]
     memory: dict[str, float]
-    played: IterationData
+    data: IterationData
 
 
 def iterate(
@@ -259,9 +259,9 @@ def update_policy(trainer: Trainer, data: IterationData) -> UpdateStats:
     try:
         stats = update(
             learner,
-            split_minibatches(data.sequences, pairs, config.optim.updates),
+            split_minibatches(data.sequences, pairs, config.optim.num_minibatches),
             trainer.algorithm.terms(),
-            SurgicalTerm(config.graft.weight, config.graft.beta),
+            SurgicalTerm(config.graft.surgical_weight, config.graft.dpo_beta),
             trainer.world,
             factor=rate(config, data.number, data.done),
             batching=trainer.batching(data),
@@ -296,7 +296,7 @@ def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, timer: Pha
 
 def share_of_episodes(config: Config, tasks: int) -> float:
     """How much of ``episodes`` was sampled when so many tasks have been played; 0 where only iterations are counted."""
-    return tasks * config.rollout.group / config.episodes if config.episodes is not None else 0.0
+    return tasks * config.rollout.group_size / config.episodes if config.episodes is not None else 0.0
 
 
 def share_of_minutes(config: Config, seconds: float) -> float:

@@ -100,10 +100,10 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
     ]
     rank = config.lora.rank
     trained = rank * sum(sum(weight.shape) for weight in linear) if rank else parameters
-    item = 2 if config.optim.precision == "half" else 4
+    item = 2 if config.optim.dtype == "bfloat16" else 4
     limit = limit_of(config, described)
     made = Plan(parameters, trained, limit)
-    zero = config.optimizer == "deepspeed"
+    zero = config.learner == "deepspeed"
     shared = processes if zero else 1
 
     made.always["weights"] = parameters * item + (4 * trained if rank else 0)
@@ -114,9 +114,9 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
         made.always["reference"] = 4 * trained if rank else parameters * item
         if item == 2 and not rank:
             made.host["reference in single precision"] = 4 * parameters
-    rows = config.rollout.tasks // processes * config.rollout.group
+    rows = config.rollout.tasks_per_iteration // processes * config.rollout.group_size
     token = cache_bytes_per_token(described, item)
-    fitting = rows_that_fit(described, item, limit, config.rollout.batch, config.rollout.cache_gib)
+    fitting = rows_that_fit(described, item, limit, config.rollout.max_sequences, config.rollout.cache_gib)
     made.sampling["keys and values"] = min(rows, fitting) * limit * token
     size = int(described.vocab_size)
     made.sampling["logits"] = min(rows, fitting) * size * 16
@@ -130,7 +130,9 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
     layer = tokens * item * (_KEPT_HIDDEN * described.hidden_size + _KEPT_INTERMEDIATE * wide)
     layers = int(described.num_hidden_layers)
     made.update["activations"] = (
-        layers * tokens * described.hidden_size * item + layer if config.optim.recompute else layers * layer
+        layers * tokens * described.hidden_size * item + layer
+        if config.optim.gradient_checkpointing
+        else layers * layer
     )
     replies = max(1, tokens // max(limit // 8, config.rollout.max_tokens)) * config.rollout.max_tokens
     made.update["loss over the vocabulary"] = min(tokens, replies) * size * _LOSS_BYTES
@@ -146,7 +148,7 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
         drawn = rows * (_turns(config) - 1) * config.tree.kl_samples
         made.further["KL draws"] = drawn * config.rollout.max_tokens
     if config.tstar and config.graft.enabled and config.graft.fallback != "z_plus_only":
-        parted = config.rollout.tasks // processes * (config.rollout.group - 1)
+        parted = config.rollout.tasks_per_iteration // processes * (config.rollout.group_size - 1)
         made.further["grafts"] = parted * config.rollout.max_tokens
     return made
 
@@ -164,12 +166,12 @@ def _plays_again(config: Config) -> bool:
 
 def trained_episodes(config: Config) -> tuple[int, int]:
     """The fewest and the most episodes that a run trains on or drops, if ``minutes`` do not end it."""
-    each = config.rollout.tasks * config.rollout.group
+    each = config.rollout.tasks_per_iteration * config.rollout.group_size
     most = each * (config.dapo.rounds if _plays_again(config) else 1)
     if config.episodes is None:
         return config.iterations * each, config.iterations * most
     # An iteration begins as long as fewer were sampled, and is played to its end.
-    unit = config.rollout.group if most > each else each
+    unit = config.rollout.group_size if most > each else each
     least, last = max(each, ceil(config.episodes / unit) * unit), (config.episodes - 1) // unit * unit
     return min(config.iterations * each, least), min(config.iterations * most, last + most)
 
@@ -257,17 +259,17 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
         rows = [f"  {name:<34}{_size(size):>12}" for name, size in items.items()]
         return [f"{title:<36}{_size(sum(items.values())):>12}", *rows] if items else []
 
-    dtype = torch.bfloat16 if config.optim.precision == "half" else torch.float32
+    dtype = torch.bfloat16 if config.optim.dtype == "bfloat16" else torch.float32
     speed = measured_speed(device, dtype)
     # Each sampled token is computed once while it is sampled, and three times (four with recomputation) in the update.
-    flops = 2 * made.parameters * made.sampled_tokens * (1 + 3 + config.optim.recompute)
+    flops = 2 * made.parameters * made.sampled_tokens * (1 + 3 + config.optim.gradient_checkpointing)
     has = device_bytes(device)
     share = 1 if device.startswith("cuda") else processes  # processes on a CPU share its memory
     lines = [
         f"{config.model}: {made.parameters / 1e6:,.1f}M parameters, {made.trained / 1e6:,.1f}M of them trained"
         + (" (adapters)" if config.lora.rank else ""),
         f"context and reply together: at most {made.limit:,} tokens, replies at most {config.rollout.max_tokens:,}; "
-        f"{counted(config.rollout.tasks, 'task')} x {counted(config.rollout.group, 'episode')} "
+        f"{counted(config.rollout.tasks_per_iteration, 'task')} x {counted(config.rollout.group_size, 'episode')} "
         f"over {counted(processes, 'process', 'processes')}",
         *table("held all the time", made.always),
         *table("and while sampling", made.sampling),
@@ -282,10 +284,10 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
     ]
     if made.peak * share + sum(made.host.values()) * (not device.startswith("cuda")) > has:
         helps = {
-            "--optim.precision half": config.optim.precision == "single",
-            "--optim.recompute": not config.optim.recompute,
+            "--optim.dtype bfloat16": config.optim.dtype == "float32",
+            "--optim.gradient-checkpointing": not config.optim.gradient_checkpointing,
             "--lora.rank 32": not config.lora.rank,
-            "--optimizer deepspeed with more processes": config.optimizer == "torch",
+            "--learner deepspeed with more processes": config.learner == "torch",
             "--optim.micro-tokens 2048": config.optim.micro_tokens > 2048,
             "--rollout.context-tokens 2048": made.limit > 2048,
         }

@@ -37,7 +37,9 @@ def large(env: str, name: str, model: str | None) -> Config:
     """
     config = paper(env)
     return replace(
-        config, model=model or LARGE[name], optim=replace(config.optim, precision="half", recompute=True)
+        config,
+        model=model or LARGE[name],
+        optim=replace(config.optim, dtype="bfloat16", gradient_checkpointing=True),
     )
 
 

@@ -79,11 +79,11 @@ def all_ranks(config: Config, torchrun: Communicator | None = None) -> Iterator[
         torchrun: the group that ``torchrun`` started; None to start processes of our own, as many as the options say.
     """
     if torchrun is None:
-        with launched(processes_of(config), partial(worker_loop, config), config.helper_minutes) as world:
+        with launched(processes_of(config), partial(worker_loop, config), config.timeout_minutes) as world:
             yield world
             world.broadcast(None)
         return
-    torchrun.set_timeout(config.helper_minutes)
+    torchrun.set_timeout(config.timeout_minutes)
     torchrun.broadcast(config)
     yield torchrun
     torchrun.broadcast(None)
@@ -112,5 +112,5 @@ def torchrun_worker_loop(world: Communicator) -> None:
         signal.signal(signum, signal.SIG_IGN)
     config = world.broadcast(None)
     if config is not None:  # None: the first rank could not begin, and says why
-        world.set_timeout(config.helper_minutes)
+        world.set_timeout(config.timeout_minutes)
         worker_loop(config, world)

@@ -263,7 +263,7 @@ def train_on(
                 seconds,
                 time.time() - started,
             )
-            progress.episodes += sum(len(group.trajectories) for group in result.played.groups)
+            progress.episodes += sum(len(group.trajectories) for group in result.data.groups)
             trainer.whole = True
             folder.show(number, result)
             display.update(number, result.metrics, seconds / number)
@@ -283,18 +283,20 @@ def train_on(
 def _remark(console: Console, config: Config, number: int, result: IterationResult) -> None:
     """Say of an iteration what should not pass unnoticed."""
     metrics = result.metrics
-    if lost := result.played.failed:
-        played = config.rollout.tasks * config.rollout.group
+    if lost := result.data.failed:
+        played = config.rollout.tasks_per_iteration * config.rollout.group_size
         console.print(
             f"iteration {number}: {len(lost)} of {played} episodes failed and are left out, the last: {lost[-1].error}",
             style="yellow",
             markup=False,
             highlight=False,
         )
-    if len(result.played.groups) < config.rollout.tasks - len(lost) and config.algo.startswith("dapo"):
+    if len(result.data.groups) < config.rollout.tasks_per_iteration - len(lost) and config.algo.startswith(
+        "dapo"
+    ):
         console.print(
-            f"iteration {number}: {len(result.played.groups)} of {config.rollout.tasks} groups to learn from after {config.dapo.rounds} "
-            f"rounds of sampling (--dapo.rounds); it trains on those",
+            f"iteration {number}: {len(result.data.groups)} of {config.rollout.tasks_per_iteration} groups to learn from "
+            f"after {config.dapo.rounds} rounds of sampling (--dapo.rounds); it trains on those",
             style="yellow",
             highlight=False,
         )

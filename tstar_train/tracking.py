@@ -224,7 +224,7 @@ class RunFolder:
         self._append("metrics.jsonl", {"iteration": number, **result.metrics})
         memory = {"gpu_memory_peak_gib": result.memory} if result.memory else {}
         self._append("timings.jsonl", {"iteration": number, **result.seconds, "seconds": seconds, **memory})
-        shown = _most_telling(result.played.groups)
+        shown = _most_telling(result.data.groups)
         for group in shown:
             for trajectory, advantages in zip(group.trajectories, group.advantages, strict=True):
                 episode = trajectory.episode
@@ -234,7 +234,7 @@ class RunFolder:
                     "advantages": [round(float(a), 6) for a in advantages],
                 }
                 append_episode(self.path / "episodes.jsonl", episode)
-        for episode in result.played.failed:
+        for episode in result.data.failed:
             episode.extra = {**episode.extra, "iteration": number}
             append_episode(self.path / "episodes.jsonl", episode)
         trees = [self._tree(group, result) for group in shown if group.tree is not None]
@@ -379,7 +379,7 @@ class RunFolder:
                 "failed": g.failed._asdict(),
                 "succeeded": g.succeeded._asdict(),
             }
-            for g in result.played.grafts.kept
+            for g in result.data.grafts.kept
             if g.group == first.group
         ]
         options, shrink, members = self._config.tree, self._config.graft.shrink, group.trajectories

@@ -163,7 +163,7 @@ class Watchdog:
                 beaten = now
             if self._waiting is not None and now - self._waiting[1] > self.seconds:
                 self._reason = self._reason or (
-                    f"rank {self._rank} waited {self.seconds / 60:g} minutes (--helper-minutes) for the others in {self._waiting[0]}"
+                    f"rank {self._rank} waited {self.seconds / 60:g} minutes (--timeout-minutes) for the others in {self._waiting[0]}"
                 )
             # The first rank has the files: it hears of a death where it would wait, and saves what it has.
             if self._reason is None and (self._rank or self._waiting is not None):

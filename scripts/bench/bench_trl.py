@@ -74,7 +74,9 @@ class Ours:
             model="small",
             tstar=False,
             env_options={"horizon": TURNS},
-            rollout=RolloutConfig(tasks=TASKS, group=GROUP, max_tokens=TOKENS, invalid_penalty=0.5),
+            rollout=RolloutConfig(
+                tasks_per_iteration=TASKS, group_size=GROUP, max_tokens=TOKENS, invalid_penalty=0.5
+            ),
             optim=OptimConfig(learning_rate=1e-6),
         )
         self._trainer, self._number = trainer_of(config, policy, SingleProcess()), 0

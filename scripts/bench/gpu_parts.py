@@ -19,7 +19,7 @@ COMPARED = ("success", "base_loss", "gradient_norm", "tree_nodes_after", "grafts
 
 def options(env: str, bench: Bench, iterations: int) -> list[str]:
     """A short run of a built-in policy."""
-    small = "--rollout.tasks 4 --rollout.group 4".split() if bench.tiny else []
+    small = "--rollout.tasks-per-iteration 4 --rollout.group-size 4".split() if bench.tiny else []
     return ["--env", env, "--iterations", str(iterations), *SHORT, *small]
 
 
@@ -37,7 +37,7 @@ def parity(bench: Bench, until: float) -> None:
     """The same seed on the CPU and on the GPU, then another iteration from the checkpoint; one program at a time on the GPU."""
     envs, iterations = ("sokoban-easy", "hotpotqa"), 2 if bench.tiny else 3
     gpu = ["--device", bench.device]
-    ways = {"cpu": ["--device", "cpu"], "gpu": gpu, "gpu, half": [*gpu, "--optim.precision", "half"]}
+    ways = {"cpu": ["--device", "cpu"], "gpu": gpu, "gpu, half": [*gpu, "--optim.dtype", "bfloat16"]}
     runs = {(env, way): bench.folder / f"{env}-{way[-4:]}" for env in envs for way in ways}
 
     def start(env: str, way: str) -> Program:
@@ -71,7 +71,7 @@ def zero(bench: Bench, until: float) -> None:
     started = {}
     for optimizer in ("torch", "deepspeed"):
         run = bench.folder / f"zero-{optimizer}"
-        given = [*options("sokoban-easy", bench, 3), *ONE, "--device", bench.device, "--optimizer", optimizer]
+        given = [*options("sokoban-easy", bench, 3), *ONE, "--device", bench.device, "--learner", optimizer]
         started[optimizer] = run, training(bench, run, *given)
     for optimizer, (run, program) in started.items():
         done = program.done(until - time.monotonic())
@@ -89,7 +89,7 @@ def ranks(bench: Bench, until: float) -> None:
         "one process": ([], [*shared, *ONE]),
         "torchrun, two, --device auto": (torchrun, []),
         f"torchrun, two, --device {first}": (torchrun, shared),
-        f"torchrun, two, --device {first}, ZeRO-2": (torchrun, [*shared, "--optimizer", "deepspeed"]),
+        f"torchrun, two, --device {first}, ZeRO-2": (torchrun, [*shared, "--learner", "deepspeed"]),
         f"--processes 2 --device {first}": ([], [*shared, "--processes", "2"]),
     }
     started = {}

@@ -43,7 +43,7 @@ def config_of(model: Path, way: str, device: str, tiny: bool) -> Config:
     )
     rollout = replace(config.rollout, horizon=TURNS)
     if tiny:
-        rollout = replace(rollout, tasks=2, group=4, max_tokens=96, context_tokens=1536)
+        rollout = replace(rollout, tasks_per_iteration=2, group_size=4, max_tokens=96, context_tokens=1536)
     return replace(config, rollout=rollout)
 
 
@@ -61,7 +61,7 @@ def at_the_bounds(trainer: Trainer, limit: int) -> PhaseTimer:
     """
     config, model, learner = trainer.config, trainer.policy.model, trainer.learner
     numbers, size = torch.Generator().manual_seed(0), int(model.config.vocab_size)
-    rows, replies = config.rollout.tasks * config.rollout.group, 8
+    rows, replies = config.rollout.tasks_per_iteration * config.rollout.group_size, 8
 
     def ids(count: int, length: int) -> torch.Tensor:
         return torch.randint(0, size, (count, length), generator=numbers)
@@ -103,7 +103,7 @@ def measure(model: Path, way: str, device: str, tiny: bool) -> dict[str, Any]:
     try:
         began = time.perf_counter()
         trainer = build(config, SingleProcess())
-        trainer.stream = TaskStream(yes_or_no(), config.rollout.tasks, config.seed)
+        trainer.stream = TaskStream(yes_or_no(), config.rollout.tasks_per_iteration, config.seed)
         row |= {"seconds_to_build": time.perf_counter() - began, "held_after_build": held(device)}
         timer = at_the_bounds(trainer, made.limit)
         row |= {f"measured_{name}": gib for name, gib in timer.memory.items()}

@@ -267,14 +267,17 @@ def run_case(bench: Bench, name: str) -> None:
     model, engine, rank = RUNS[name]
     config = config_of(bench.folder / model, "whole", bench.device, bench.tiny)
     rollout = replace(
-        config.rollout, tasks=2, max_tokens=min(256, config.rollout.max_tokens), context_tokens=2048
+        config.rollout,
+        tasks_per_iteration=2,
+        max_tokens=min(256, config.rollout.max_tokens),
+        context_tokens=2048,
     )
     # BM25, so that no FAISS is needed.
     kinds: dict[str, Any] = {"engine": engine, "rollout": rollout, "env_options": {"retriever": "bm25"}}
     config = replace(config, lora=LoraConfig(rank=rank), **kinds)
     began = time.perf_counter()
     trainer = build(config, SingleProcess())
-    trainer.stream = TaskStream(yes_or_no(), config.rollout.tasks, config.seed)
+    trainer.stream = TaskStream(yes_or_no(), config.rollout.tasks_per_iteration, config.seed)
     built = time.perf_counter() - began
     for iteration in range(2):  # each is written down as it ends, should time run out
         result = iterate(trainer, iteration)

@@ -31,10 +31,10 @@ from tstar_envs import UnknownOption, find_entry
 from tstar_envs.utils import counted
 from tstar_train.build import build, held_out_tasks, make_env
 from tstar_train.cli import for_choices
-from tstar_train.config import Config
+from tstar_train.config import Config, with_present_names
 from tstar_train.evaluate import Measurement
 from tstar_train.presets import choose
-from tstar_train.ranks import all_ranks, order
+from tstar_train.ranks import all_ranks, run_on_all_ranks
 from tstar_train.recipes.recipe import recipe_of
 from tstar_train.run import resume_run, train
 from tstar_train.warmstart import build_weights
@@ -158,7 +158,7 @@ def start_measurement(run: Run, config: Config, folder: Path) -> Measurement:
     path = folder / f"{run.group}-{start}.json"
     if not path.is_file():
         with all_ranks(config) as world:
-            measured: Measurement = order(
+            measured: Measurement = run_on_all_ranks(
                 build(config, world), "measure", held_out_tasks(make_env(config), config)
             )
         path.write_text(json.dumps(measured.report()))
@@ -196,7 +196,7 @@ def result(run: Run, folder: Path) -> dict[str, Any] | None:
     evaluation = json.loads((path / "evaluation.json").read_text())
     metrics = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     timings = [json.loads(line) for line in (path / "timings.jsonl").read_text().splitlines()]
-    config = json.loads((path / "config.json").read_text())
+    config = with_present_names(json.loads((path / "config.json").read_text()))
     rollout = config["rollout"]
 
     def mean(rows: list[dict[str, Any]], name: str) -> float | None:
@@ -219,7 +219,8 @@ def result(run: Run, folder: Path) -> dict[str, Any] | None:
         "samples": run.samples,
         "options": " ".join(run.options),
         "iterations": len(metrics),
-        "episodes": rollout["group"] * sum(row.get("played_tasks", rollout["tasks"]) for row in metrics),
+        "episodes": rollout["group_size"]
+        * sum(row.get("played_tasks", rollout["tasks_per_iteration"]) for row in metrics),
         "cpu_seconds": round(json.loads((path / "cpu.json").read_text())["cpu_seconds"]),
         "seconds": {name: mean(timings, name) for name in PHASES},
         "statistics": {name: mean(metrics, name) for name in STATISTICS if mean(metrics, name) is not None},

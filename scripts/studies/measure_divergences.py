@@ -118,13 +118,13 @@ def main() -> None:
     config = dataclasses.replace(
         config,
         processes=1,
-        rollout=dataclasses.replace(config.rollout, tasks=options.tasks),
+        rollout=dataclasses.replace(config.rollout, tasks_per_iteration=options.tasks),
         graft=dataclasses.replace(config.graft, enabled=False),
     )
     policy = load_policy("tiny", policy_name(entry))
     one = trainer_of(config, policy, SingleProcess())
     one.learner.apply = lambda factor: 0.0  # type: ignore[method-assign]  # plays as an iteration does, and learns nothing
-    groups = iterate(one, 0).played.groups
+    groups = iterate(one, 0).data.groups
     plays = Plays(config, policy, options.plays)
     print(f"{options.env}, {len(groups)} groups, nodes by {options.nodes}\n")
     print(

@@ -66,7 +66,7 @@ def base_gradients(policy: Policy, config: Config, iterations: int) -> dict[str,
     graft = dataclasses.replace(config.graft, enabled=False)
     found: dict[str, list[Tensor]] = {"whole": [], "above": []}
     for part, weight in (("whole", 1.0), ("above", 0.0)):
-        optim = dataclasses.replace(config.optim, updates=1, negative_weight=weight)
+        optim = dataclasses.replace(config.optim, num_minibatches=1, negative_weight=weight)
         changed = dataclasses.replace(config, rollout=rollout, graft=graft, optim=optim, processes=1)
         one = trainer_of(changed, policy, SingleProcess())
         learner = one.learner

@@ -48,11 +48,11 @@ def main() -> None:
     policy = load_policy(options.model, policy_name(entry))
     spec = EnvSpec(config.env, dict(config.env_options))
     config = dataclasses.replace(
-        config, rollout=dataclasses.replace(config.rollout, tasks=options.tasks), processes=1
+        config, rollout=dataclasses.replace(config.rollout, tasks_per_iteration=options.tasks), processes=1
     )
     one = trainer_of(config, policy, SingleProcess())
     one.learner.apply = lambda factor: 0.0  # plays as an iteration of training does, and learns nothing
-    played = iterate(one, 0).played
+    played = iterate(one, 0).data
     found = [(g.trajectories, d) for g in played.groups for d in g.divergences]
     engine = LocalEngine(policy)
     print(

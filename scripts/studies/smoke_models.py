@@ -20,7 +20,7 @@ from small_models import MODELS, REFUSED, save_small
 from transformers.utils import logging
 
 # A model that knows nothing fails every episode alike, which teaches nothing: the penalty for what is no action gives it a gradient.
-SMALL = """--iterations 1 --processes 1 --rollout.tasks 2 --rollout.group 2 --rollout.max-tokens 24 --rollout.horizon 3
+SMALL = """--iterations 1 --processes 1 --rollout.tasks-per-iteration 2 --rollout.group-size 2 --rollout.max-tokens 24 --rollout.horizon 3
 --rollout.invalid-penalty 0.5 --tree.kl-samples 2 --evaluation.tasks 2 --evaluation.samples 1 --evaluation.no-greedy""".split()
 
 

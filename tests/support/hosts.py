@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
 import shutil
 import signal
@@ -10,6 +12,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PORT = 29617
@@ -142,3 +146,25 @@ class Started:
                 os.kill(pid, signal.SIGKILL)
         for process in self.processes:
             process.wait()
+
+
+RUN = (
+    "-m tstar_train --env hotpotqa --iterations 3 --rollout.tasks-per-iteration 2 --rollout.group-size 4 "
+    "--tree.kl-samples 2 --evaluation.tasks 3 "
+    "--evaluation.samples 1 --evaluation.no-greedy"
+).split()
+TORCHRUN = "-m torch.distributed.run --standalone --nproc-per-node".split()
+
+
+def logged(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def require_same_run(mine, theirs):
+    for got, wanted in zip(logged(mine), logged(theirs), strict=True):
+        assert got.keys() == wanted.keys()
+        for name, value in wanted.items():
+            if isinstance(value, float) and not math.isnan(value) and "seconds" not in name:
+                assert got[name] == pytest.approx(value, abs=1e-5, rel=1e-4), name
+            elif "seconds" not in name:
+                assert got[name] == value, name

@@ -21,8 +21,8 @@ class GiGPO(Algorithm):
     times the second (its equation 8). ``mode`` says for both whether the difference is divided by the standard deviation.
 
     The T-STAR paper's "outer group size 4 and inner group size 2, 8 trajectories per task" does not exist in GiGPO, whose inner groups
-    are as large as the states are often met. It is read as ``rollout.group`` 8 = 4 x 2, and ``inner`` 2 as the least number of turns in
-    a state that are compared.
+    are as large as a state is common. We read it as ``rollout.group_size`` 8 = 4 x 2, and ``inner`` 2 as the minimum number of turns in a
+    state that are compared.
     """
 
     def episode_advantages(self, group: Sequence[Trajectory]) -> Advantages:

@@ -36,7 +36,7 @@ def make_engine(config: Config, policy: Policy, world: Communicator) -> Engine:
 
         return VLLMEngine(
             policy,
-            rollout.batch,
+            rollout.max_sequences,
             rollout.context_tokens,
             rollout.cache_gib,
             config.vllm.memory,
@@ -44,4 +44,6 @@ def make_engine(config: Config, policy: Policy, world: Communicator) -> Engine:
             ranks=world.size,
         )
     asked = config.tstar and config.tree.nodes == "depth"  # whose estimates go on from what was played
-    return LocalEngine(policy, rollout.batch, rollout.context_tokens, rollout.cache_gib, keep_rows=asked)
+    return LocalEngine(
+        policy, rollout.max_sequences, rollout.context_tokens, rollout.cache_gib, keep_rows=asked
+    )

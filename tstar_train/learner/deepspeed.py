@@ -182,7 +182,7 @@ def import_deepspeed(device: torch.device) -> Any:
     try:
         import deepspeed
     except ModuleNotFoundError as error:
-        raise MissingExtra("--optimizer deepspeed", error.name or "deepspeed", "deepspeed") from error
+        raise MissingExtra("--learner deepspeed", error.name or "deepspeed", "deepspeed") from error
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)  # the import sets it anew
     if device.type == "cpu":
         # A compilation that was killed leaves a lock behind, for which every later run would wait in silence. gloo does without.
@@ -361,7 +361,7 @@ class DeepSpeedLearner(PolicyLearner):
         if votes[2] ** 2 != self._world.size * votes[3]:
             self._ended = True
             raise RankFailed(
-                "the ranks' backward passes differ, which ZeRO cannot sum; use --optimizer torch for this model"
+                "the ranks' backward passes differ, which ZeRO cannot sum; use --learner torch for this model"
             )
         return bool(votes[0])
 

@@ -458,7 +458,7 @@ def recompute_layers(model: PreTrainedModel) -> None:
         getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
     except ValueError as error:
         raise UnknownOption(
-            f"--optim.recompute: {model.config.model_type} cannot compute its layers again ({error})"
+            f"--optim.gradient-checkpointing: {model.config.model_type} cannot compute its layers again ({error})"
         ) from error
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):

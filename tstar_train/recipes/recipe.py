@@ -186,8 +186,9 @@ class Recipe:
     Attributes:
         name: of the file and of the folder with its weights.
         env, tokenizer, model, warm_start: the tables of those names.
-        train: the options of a training run under the command line's names (``[train.rollout] tasks = 16`` is ``--rollout.tasks 16``),
-            the paper's where no file says otherwise. Those that [env] or the user says are not yet in it: see ``presets.tiny``.
+        train: the options of a training run under the command line's names (``[train.rollout] group_size = 16`` is
+            ``--rollout.group-size 16``), the paper's where no file says otherwise. Options of [env] and of the user are added later
+            (``presets.tiny``).
     """
 
     name: str

@@ -237,11 +237,11 @@ def sample_groups(
         InfrastructureError: most episodes failed, on all ranks together.
     """
     kept: list[list[Trajectory]] = []
-    spec, size = training_spec(config), config.rollout.group
+    spec, size = training_spec(config), config.rollout.group_size
     sampling = replace(sampling_of(config, data.temperature), progress=config.rollout.progress_credit > 0)
     missing, wanted = (
-        _missing_by_rank(config.rollout.tasks // world.size, world),
-        config.rollout.tasks // world.size,
+        _missing_by_rank(config.rollout.tasks_per_iteration // world.size, world),
+        config.rollout.tasks_per_iteration // world.size,
     )
     first, round_number = 0, 0
     while sum(missing) and round_number < config.dapo.rounds:

@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch):
 def test_the_commands_of_the_page_run(typed, folder, monkeypatch):
     """Here, as an import of torch takes longer than all else; and the second one as typed, with a helper."""
     first, second = re.findall(r"^python -m tstar_train (.*?)(?:  #.*)?$", PAGE, re.M)
-    small = "--rollout.tasks 2 --rollout.group 4 --iterations 1 --evaluation.tasks 2 --evaluation.samples 1"
+    small = "--rollout.tasks-per-iteration 2 --rollout.group-size 4 --iterations 1 --evaluation.tasks 2 --evaluation.samples 1"
     monkeypatch.chdir(folder)
     assert main(f"{first} --out run0 --processes 1 {small}".split()) == 0
     if not typed:

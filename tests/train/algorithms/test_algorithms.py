@@ -136,7 +136,7 @@ def small(env, algo, tstar, iterations=2):
         checkpoint_every=1,
         keep_checkpoints=9,
         env_options={**config.env_options, "horizon": 6},
-        rollout=dataclasses.replace(config.rollout, tasks=2, group=3, horizon=5),
+        rollout=dataclasses.replace(config.rollout, tasks_per_iteration=2, group_size=3, horizon=5),
         tree=dataclasses.replace(config.tree, kl_samples=2),
         dapo=DAPOConfig(rounds=2),
         evaluation=EvaluationConfig(tasks=1, samples=1, split="valid", greedy=False),
@@ -180,10 +180,13 @@ def test_ppo_carries_no_tstar_and_says_so():
 
 def test_tasks_divide_by_processes():
     with pytest.raises(
-        UnknownOption, match=r"--rollout.tasks 4 does not divide by --processes 3: give 1 or 2 or 4 processes"
+        UnknownOption,
+        match=r"--rollout.tasks-per-iteration 4 does not divide by --processes 3: give 1 or 2 or 4 processes",
     ):
         check(Config(env="hotpotqa", processes=3))
     three = SingleProcess()
     three.size = 3  # as torchrun may start, whatever the options say
-    with pytest.raises(UnknownOption, match="--rollout.tasks 4 does not divide by the 3 processes"):
+    with pytest.raises(
+        UnknownOption, match="--rollout.tasks-per-iteration 4 does not divide by the 3 processes"
+    ):
         trainer_of(Config(env="hotpotqa"), random_policy(), three)

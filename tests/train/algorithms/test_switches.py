@@ -88,10 +88,10 @@ def outcome(algorithm, env, *changes):
     entry = find_entry(env)
     config = with_algorithm(tiny(entry), algorithm)
     parts = {
-        "rollout": {"tasks": len(TASKS[env]), "group": 4},
+        "rollout": {"tasks_per_iteration": len(TASKS[env]), "group_size": 4},
         "tree": {"kl_samples": 2, "gamma": 0.99, "history": "sequence"},
-        "graft": {"fallback": "z_plus", "weight": 0.15},
-        "optim": {"updates": 1, "decay": 0.0, "learning_rate": 1e-3},
+        "graft": {"fallback": "z_plus", "surgical_weight": 0.15},
+        "optim": {"num_minibatches": 1, "decay": 0.0, "learning_rate": 1e-3},
     }
     if env == "sokoban-easy":
         parts["rollout"]["horizon"] = 8
@@ -109,7 +109,7 @@ def outcome(algorithm, env, *changes):
     weights = (
         None if reference is None else torch.cat([p.detach().flatten() for p in reference.state().values()])
     )
-    return Outcome(result.metrics, result.played.groups, result.played.grafts.kept, weights)
+    return Outcome(result.metrics, result.data.groups, result.data.grafts.kept, weights)
 
 
 def same_trees(one, other):
@@ -229,8 +229,8 @@ def delta(of):
 def weight_of_the_surgical_loss(of):
     usual, double, nothing = (
         of("hotpotqa"),
-        of("hotpotqa", ("graft.weight", 0.3)),
-        of("hotpotqa", ("graft.weight", 0.0)),
+        of("hotpotqa", ("graft.surgical_weight", 0.3)),
+        of("hotpotqa", ("graft.surgical_weight", 0.0)),
     )
     for other, factor in ((double, 2.0), (nothing, 0.0)):
         assert other.metrics["surgical_gradient_norm"] == pytest.approx(
@@ -248,7 +248,7 @@ def weight_of_the_surgical_loss(of):
 
 def beta(of):
     # Where policy and reference agree, the loss is ln 2 whatever beta is, and its gradient proportional to it.
-    usual, double = of("hotpotqa"), of("hotpotqa", ("graft.beta", 0.2))
+    usual, double = of("hotpotqa"), of("hotpotqa", ("graft.dpo_beta", 0.2))
     assert (
         usual.metrics["surgical_loss"]
         == double.metrics["surgical_loss"]
@@ -263,8 +263,8 @@ def beta(of):
 def alpha(of):
     usual, stays, follows = (
         of("hotpotqa"),
-        of("hotpotqa", ("graft.alpha", 1.0)),
-        of("hotpotqa", ("graft.alpha", 0.0)),
+        of("hotpotqa", ("graft.ref_ema_decay", 1.0)),
+        of("hotpotqa", ("graft.ref_ema_decay", 0.0)),
     )
     assert (stays.reference - follows.reference).abs().max() > 1e-4, "the policy has moved"
     torch.testing.assert_close(

@@ -75,7 +75,10 @@ def test_an_iteration_begins_with_the_probe_and_gives_memory_back_before_the_upd
     policy = random_policy()
     config = tiny(find_entry("hotpotqa"))
     config = dataclasses.replace(
-        config, rollout=dataclasses.replace(config.rollout, tasks=1, group=2, horizon=1, max_tokens=4)
+        config,
+        rollout=dataclasses.replace(
+            config.rollout, tasks_per_iteration=1, group_size=2, horizon=1, max_tokens=4
+        ),
     )
     one = trainer(config, policy)
     one.engine = Copied(policy)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import math
 import os
 import shutil
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hosts import Started
+from hosts import RUN, TORCHRUN, Started, logged, require_same_run
 
 from tstar_envs import MissingExtra
 from tstar_train.config import Config
@@ -248,37 +247,16 @@ def test_a_missing_package_is_named_with_what_installs_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
         MissingExtra,
-        match=r"--optimizer deepspeed needs the package 'deepspeed'.*pip install .*\[deepspeed\]",
+        match=r"--learner deepspeed needs the package 'deepspeed'.*pip install .*\[deepspeed\]",
     ):
-        check(Config(env="hotpotqa", optimizer="deepspeed"))
-
-
-RUN = (
-    "-m tstar_train --env hotpotqa --iterations 3 --rollout.tasks 2 --rollout.group 4 --tree.kl-samples 2 --evaluation.tasks 3 "
-    "--evaluation.samples 1 --evaluation.no-greedy"
-).split()
-TORCHRUN = "-m torch.distributed.run --standalone --nproc-per-node".split()
-
-
-def logged(folder):
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def require_same_run(mine, theirs):
-    for got, wanted in zip(logged(mine), logged(theirs), strict=True):
-        assert got.keys() == wanted.keys()
-        for name, value in wanted.items():
-            if isinstance(value, float) and not math.isnan(value) and "seconds" not in name:
-                assert got[name] == pytest.approx(value, abs=1e-5, rel=1e-4), name
-            elif "seconds" not in name:
-                assert got[name] == value, name
+        check(Config(env="hotpotqa", learner="deepspeed"))
 
 
 @installed
 @pytest.mark.slow
 def test_whole_runs_by_own_processes_torchrun_and_the_deepspeed_launcher(tmp_path):
     """The same run by four ways to start it; one is stopped on the way and goes on with another number of processes."""
-    deepspeed = ["--optimizer", "deepspeed"]
+    deepspeed = ["--learner", "deepspeed"]
     plain, own, torchrun, launcher = (tmp_path / name for name in ("plain", "own", "torchrun", "launcher"))
     program(*RUN, "--processes", 2, "--out", plain, timeout=300)
     program(*RUN, *deepspeed, "--processes", 2, "--out", own, timeout=300)

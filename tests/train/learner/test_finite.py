@@ -31,7 +31,7 @@ PENALISED = Config(
     env="tstar/HotpotQA",
     tstar=False,
     env_options={"topk": 1},
-    rollout=RolloutConfig(tasks=2, group=2, max_tokens=8, horizon=2, invalid_penalty=0.5),
+    rollout=RolloutConfig(tasks_per_iteration=2, group_size=2, max_tokens=8, horizon=2, invalid_penalty=0.5),
     tree=TreeConfig(kl_samples=2),
     graft=GraftConfig(),
 )
@@ -149,7 +149,8 @@ def test_norms(entries):
 def test_the_command_says_so_and_keeps_the_batch(tmp_path, capsys):
     run = tmp_path / "run"
     arguments = (
-        "--env hotpotqa --iterations 2 --rollout.tasks 2 --rollout.group 2 --rollout.max-tokens 4 --rollout.horizon 1 --processes 1 "
+        "--env hotpotqa --iterations 2 --rollout.tasks-per-iteration 2 --rollout.group-size 2 "
+        "--rollout.max-tokens 4 --rollout.horizon 1 --processes 1 "
         "--rollout.invalid-penalty 1e300 --evaluation.tasks 2 --evaluation.samples 1 --evaluation.no-greedy --no-tstar"
     ).split()
     assert main([*arguments, "--out", str(run)]) == 2

@@ -23,11 +23,11 @@ def gradient(weight: float, *, penalised: bool, progress_credit: float) -> torch
     """Of the base loss, after the same rollouts whatever is asked for."""
     preset = tiny(EASY)
     rollout = dataclasses.replace(
-        preset.rollout, tasks=2, group=4, horizon=6, progress_credit=progress_credit
+        preset.rollout, tasks_per_iteration=2, group_size=4, horizon=6, progress_credit=progress_credit
     )
     if not penalised:
         rollout = dataclasses.replace(rollout, invalid_penalty=0.0, revisit_penalty=0.0)
-    optim = dataclasses.replace(preset.optim, updates=1, negative_weight=weight)
+    optim = dataclasses.replace(preset.optim, num_minibatches=1, negative_weight=weight)
     config = dataclasses.replace(
         preset,
         processes=1,

@@ -67,7 +67,7 @@ def gradient(policy, sequences, config, reference=None, pairs=(), graft=None, te
     average = None if reference is None else CopiedReference(policy.model, reference)
     learner = Kept(policy.model, average, SingleProcess(), learning_rate=0.0)
     terms = [PolicyTerm(config.clip_low, config.clip_high), KLTerm(config.kl_coefficient)]
-    surgical = None if graft is None else SurgicalTerm(graft.weight, graft.beta)
+    surgical = None if graft is None else SurgicalTerm(graft.surgical_weight, graft.dpo_beta)
     batching = Batching(config.micro_tokens, temperature, policy.codec.pad, policy.model.device)
     stats = update(
         learner,
@@ -254,7 +254,7 @@ def test_thought_length_ends_where_the_action_begins():
 def test_surgical_gradient_by_finite_differences(temperature):
     policy, reference = random_policy(), random_policy(seed=1).model.double()
     graft, *_ = a_graft(policy)
-    config = GraftConfig(weight=0.5, beta=0.7)
+    config = GraftConfig(surgical_weight=0.5, dpo_beta=0.7)
     spans = [(graft.context, graft.rectified), (graft.context, graft.rejected)]
 
     def loss(model):
@@ -264,7 +264,7 @@ def test_surgical_gradient_by_finite_differences(temperature):
                 thought_logprobs(reference, spans, temperature),
             )
             margin = (ours[0] - theirs[0]) - (ours[1] - theirs[1])
-            return float(-config.weight * torch.nn.functional.logsigmoid(config.beta * margin))
+            return float(-config.surgical_weight * torch.nn.functional.logsigmoid(config.dpo_beta * margin))
 
     policy.model = model = copy.deepcopy(policy.model).double()
     vector, _ = gradient(policy, [], OptimConfig(), reference, [graft], config, temperature)
@@ -321,7 +321,7 @@ def test_episode_mean_is_the_mean_of_each_episodes_own_gradient(played):
             env="hotpotqa",
             tstar=False,
             env_options={"topk": 1},
-            rollout=RolloutConfig(max_tokens=12, context=context, history=1, group=4),
+            rollout=RolloutConfig(max_tokens=12, context=context, history=1, group_size=4),
             optim=OptimConfig(aggregation="episode-mean", micro_tokens=700),
         )
         played = IterationData()

@@ -251,7 +251,7 @@ def test_what_is_not_said_is_as_in_the_file_that_it_extends(tmp_path):
         {
             "extends": "sokoban_harder",
             "env": {"options": {"observation": "grid"}},
-            "train": {"rollout": {"tasks": 3}},
+            "train": {"rollout": {"tasks_per_iteration": 3}},
         },
     )
     mine, base = read_recipe(tmp_path / "mine.toml"), load_recipe("sokoban_harder")
@@ -259,7 +259,7 @@ def test_what_is_not_said_is_as_in_the_file_that_it_extends(tmp_path):
         "options are replaced whole"
     )
     assert mine.train == dataclasses.replace(
-        base.train, rollout=dataclasses.replace(base.train.rollout, tasks=3)
+        base.train, rollout=dataclasses.replace(base.train.rollout, tasks_per_iteration=3)
     )
     assert (mine.tokenizer, mine.model, mine.warm_start) == (base.tokenizer, base.model, base.warm_start)
 
@@ -267,9 +267,12 @@ def test_what_is_not_said_is_as_in_the_file_that_it_extends(tmp_path):
 WRONG = [
     (
         {"train": {"iteration": 3}},
-        r"train has no key 'iteration': did you mean iterations\? valid: algo, tstar, engine, optimizer, seed, ",
+        r"train has no key 'iteration': did you mean iterations\? valid: algo, tstar, engine, learner, seed, ",
     ),
-    ({"train": {"rollout": {"tsks": 3}}}, r"train\.rollout has no key 'tsks': did you mean tasks\?"),
+    (
+        {"train": {"rollout": {"group_siz": 3}}},
+        r"train\.rollout has no key 'group_siz': did you mean group_size\?",
+    ),
     (
         {"trian": {}},
         r"has no key 'trian': did you mean train\? valid: env, tokenizer, model, warm_start, train",

@@ -118,7 +118,7 @@ def test_the_episodes_that_are_left_are_those_of_a_service_that_never_failed(pol
 CONFIG = Config(
     env="tstar/HotpotQA",
     iterations=1,
-    rollout=RolloutConfig(tasks=len(TASKS), group=SIZE, max_tokens=48),
+    rollout=RolloutConfig(tasks_per_iteration=len(TASKS), group_size=SIZE, max_tokens=48),
     tree=TreeConfig(kl_samples=3, statistics_everywhere=True),
     graft=GraftConfig(fallback="z_plus_only"),
 )
@@ -139,7 +139,7 @@ def test_an_iteration_learns_from_the_rest_and_counts_what_failed():
         lambda asked: asked == count[0]
     ) as spec:  # the last one, so that only the longest episodes fail
         result = iterate(over(spec), 0)
-    groups, lost = result.played.groups, result.played.failed
+    groups, lost = result.data.groups, result.data.failed
     left = [t for g in groups for t in g.trajectories]
     assert 0 < len(lost) == result.metrics["failed_episodes"] and len(left) + len(lost) == len(TASKS) * SIZE
     assert not any(failed(t.episode) for t in left)
@@ -216,7 +216,8 @@ def lines(path):
 @pytest.mark.slow  # as an evaluation does in tests/cli/test_eval.py, and a run with a secret in tests/train/run/test_secrets_of_runs.py
 def test_a_run_whose_service_is_killed_stops_saved_and_goes_on_when_it_is_back(tmp_path):
     options = (
-        "--env hotpotqa --iterations 4 --checkpoint-every 4 --rollout.tasks 2 --rollout.group 4 --tree.kl-samples 2 --processes 1 "
+        "--env hotpotqa --iterations 4 --checkpoint-every 4 --rollout.tasks-per-iteration 2 --rollout.group-size 4 "
+        "--tree.kl-samples 2 --processes 1 "
         "--evaluation.tasks 2 --evaluation.samples 1 --evaluation.no-greedy"
     ).split()
     with ServiceProcess() as process:

@@ -67,7 +67,18 @@ def test_what_an_environment_does_wrong_is_said(name: str, policy) -> None:
 
 
 SMALL = (
-    *("--env", "hotpotqa", "--iterations", 2, "--rollout.tasks", 2, "--rollout.group", 2, "--processes", 1),
+    *(
+        "--env",
+        "hotpotqa",
+        "--iterations",
+        2,
+        "--rollout.tasks-per-iteration",
+        2,
+        "--rollout.group-size",
+        2,
+        "--processes",
+        1,
+    ),
     *("--checkpoint-every", 100, "--evaluation.tasks", 2, "--evaluation.samples", 1, "--rollout.horizon", 1),
     *("--rollout.max-tokens", 8, "--evaluation.validate-every", 0),
 )

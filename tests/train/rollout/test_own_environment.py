@@ -12,7 +12,7 @@ from scripts.studies.small_models import save_small
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "adding_an_environment.md").read_text()
 SMALL = (
-    "--iterations 1 --rollout.tasks 1 --rollout.group 2 --rollout.max-tokens 16 --rollout.horizon 2 "
+    "--iterations 1 --rollout.tasks-per-iteration 1 --rollout.group-size 2 --rollout.max-tokens 16 --rollout.horizon 2 "
     "--evaluation.tasks 1 --evaluation.samples 1"
 )
 

@@ -16,9 +16,9 @@ SMALL = (
     *(
         "--iterations",
         3,
-        "--rollout.tasks",
+        "--rollout.tasks-per-iteration",
         2,
-        "--rollout.group",
+        "--rollout.group-size",
         2,
         "--rollout.horizon",
         3,

@@ -60,7 +60,7 @@ def test_an_iteration(name, tmp_path):
         iterations=1,
         processes=1,
         env_options={**config.env_options, "horizon": 8},
-        rollout=dataclasses.replace(config.rollout, tasks=2, group=4, horizon=5),
+        rollout=dataclasses.replace(config.rollout, tasks_per_iteration=2, group_size=4, horizon=5),
         tree=dataclasses.replace(config.tree, kl_samples=2, statistics_everywhere=True),
         evaluation=EvaluationConfig(tasks=1, samples=1, split="valid", greedy=False),
     )

@@ -10,13 +10,13 @@ import sys
 import time
 
 import pytest
-from hosts import Hosts, Started
-from test_deepspeed import RUN, TORCHRUN, logged, require_same_run
+from hosts import RUN, TORCHRUN, Hosts, Started, logged, require_same_run
 
 MINUTES = 0.4  # an import takes ten seconds on a busy machine
 SHORT = (
-    "--env hotpotqa --iterations 6 --checkpoint-every 1 --rollout.tasks 2 --rollout.group 2 --tree.kl-samples 2 --evaluation.tasks 2 "
-    f"--evaluation.samples 1 --evaluation.no-greedy --helper-minutes {MINUTES}"
+    "--env hotpotqa --iterations 6 --checkpoint-every 1 --rollout.tasks-per-iteration 2 --rollout.group-size 2 "
+    "--tree.kl-samples 2 --evaluation.tasks 2 "
+    f"--evaluation.samples 1 --evaluation.no-greedy --timeout-minutes {MINUTES}"
 ).split()
 # Beyond the time that is waited: asking all where they are, ending what is stopped, and torchrun's half minute before it kills.
 LATER = 40
@@ -114,7 +114,7 @@ def test_a_rank_that_fails_ends_the_run(start, rank, where, how, optimizer, comm
         "-m",
         "failing_rank",
         *SHORT,
-        *(["--optimizer", optimizer] if optimizer else []),
+        *(["--learner", optimizer] if optimizer else []),
         "--out",
         out,
     ]
@@ -211,7 +211,7 @@ def test_ranks_that_meet_but_cannot_connect_say_so(hosts, tmp_path):
 def test_two_hosts_do_what_one_does_and_either_goes_on_with_it(optimizer, hosts, tmp_path):
     if optimizer == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
         pytest.skip("deepspeed is not installed (extra deepspeed)")
-    program = [*RUN, "--optimizer", optimizer]
+    program = [*RUN, "--learner", optimizer]
     own, two, one = (tmp_path / name for name in ("own", "two", "one"))
     runs = [
         ([[sys.executable, *program, "--processes", 2, "--out", own]]),

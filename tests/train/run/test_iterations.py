@@ -45,7 +45,7 @@ SMALL = Config(
     env="tstar/HotpotQA",
     iterations=2,
     env_options={"topk": 1},
-    rollout=RolloutConfig(tasks=2, group=4, max_tokens=8),
+    rollout=RolloutConfig(tasks_per_iteration=2, group_size=4, max_tokens=8),
     tree=TreeConfig(kl_samples=3, statistics_everywhere=True),
     graft=GraftConfig(),
 )
@@ -63,7 +63,9 @@ def test_dynamic_sampling_ends_with_the_episodes_that_it_sampled(tmp_path):
     )
     config = with_algorithm(
         dataclasses.replace(
-            config, rollout=dataclasses.replace(config.rollout, tasks=4, group=4), tstar=False
+            config,
+            rollout=dataclasses.replace(config.rollout, tasks_per_iteration=4, group_size=4),
+            tstar=False,
         ),
         "dapo",
     )
@@ -247,16 +249,18 @@ def test_a_checkpoint_with_a_damaged_state_is_named(tmp_path):
 def test_only_divergences_that_got_a_graft_are_remembered():
     config = dataclasses.replace(
         SMALL,
-        rollout=RolloutConfig(tasks=6, group=6, max_tokens=48),
+        rollout=RolloutConfig(tasks_per_iteration=6, group_size=6, max_tokens=48),
         graft=GraftConfig(verify=True, fallback="none"),
     )
     one = trainer(config, load_policy("tiny", "search_qa"), TASKS)
-    played = iterate(one, 0).played
+    played = iterate(one, 0).data
     found = sum(len(g.divergences) for g in played.groups)
     assert 0 < len(one.grafted) <= len(played.grafts.kept) < found
 
 
-SHARED = dataclasses.replace(SMALL, rollout=dataclasses.replace(SMALL.rollout, tasks=2, invalid_penalty=0.5))
+SHARED = dataclasses.replace(
+    SMALL, rollout=dataclasses.replace(SMALL.rollout, tasks_per_iteration=2, invalid_penalty=0.5)
+)
 
 
 def second_rank(world):
@@ -273,8 +277,8 @@ def test_ranks_share_one_result_and_what_fails_on_one_is_raised_by_all():
     with launched(2, second_rank, 5.0) as world:
         shared = small(SHARED, 2, world)
         second = iterate(shared, 0)
-        assert [t.episode for g in first.played.groups for t in g.trajectories] == [
-            t.episode for g in second.played.groups for t in g.trajectories
+        assert [t.episode for g in first.data.groups for t in g.trajectories] == [
+            t.episode for g in second.data.groups for t in g.trajectories
         ]
         assert first.metrics["gradient_norm"] > 0
         assert second.metrics["gradient_norm"] == pytest.approx(first.metrics["gradient_norm"], rel=1e-4)
@@ -298,7 +302,7 @@ def test_what_draws_from_torch_draws_alike_however_a_process_came_to_an_iteratio
         torch.manual_seed(before)
         run_on_all_ranks(one, "measure", [])
         drawn.append(torch.rand(1).item())
-        one.cursor += SMALL.rollout.tasks
+        one.cursor += SMALL.rollout.tasks_per_iteration
         run_on_all_ranks(one, "measure", [])
         drawn.append(torch.rand(1).item())
     assert drawn[:2] == drawn[2:] and drawn[0] != drawn[1]
@@ -307,10 +311,10 @@ def test_what_draws_from_torch_draws_alike_however_a_process_came_to_an_iteratio
 def test_training_episodes_may_be_shorter_than_those_of_the_evaluation():
     for horizon, wanted in ((2, 2), (20, 6)):
         config = dataclasses.replace(
-            SMALL, rollout=dataclasses.replace(SMALL.rollout, tasks=1, horizon=horizon)
+            SMALL, rollout=dataclasses.replace(SMALL.rollout, tasks_per_iteration=1, horizon=horizon)
         )
         one = small(config, 1)
-        assert longest(t for g in iterate(one, 0).played.groups for t in g.trajectories) == wanted
+        assert longest(t for g in iterate(one, 0).data.groups for t in g.trajectories) == wanted
     assert longest(play_held_out(one, TASKS[:1], "train", 4, 1.0, "x")) == 6
 
 
@@ -318,14 +322,14 @@ def test_training_episodes_may_be_shorter_than_those_of_the_evaluation():
 def test_options_of_training_alone_are_no_options_of_the_evaluation():
     config = dataclasses.replace(
         tiny(find_entry("sokoban-hard")),
-        rollout=RolloutConfig(tasks=1, group=6, max_tokens=48, context="step"),
+        rollout=RolloutConfig(tasks_per_iteration=1, group_size=6, max_tokens=48, context="step"),
     )
     assert config.training_options == {"end_when_lost": True}
     policy = load_policy("tiny", policy_name(find_entry("sokoban-hard")))
     config = dataclasses.replace(config, tstar=False, env_options={**config.env_options, "horizon": 25})
     tasks = make_env(config).task_ids("train")[:1]
     one = trainer(config, policy, tasks)
-    trained = [t.episode for g in iterate(one, 0).played.groups for t in g.trajectories]
+    trained = [t.episode for g in iterate(one, 0).data.groups for t in g.trajectories]
     early = [e for e in trained if e.ended == "terminated" and not e.success]
     assert early and all(len(e.steps) < 25 for e in early), "hard levels are lost by a push sooner or later"
     assert all(e.success or len(e.steps) == 25 for e in play_held_out(one, tasks, "train", 1, 1.0, "x"))

@@ -105,7 +105,7 @@ import torch._dynamo
 start = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 model = AutoModelForCausalLM.from_config(described, dtype=torch.float32).eval()
 policy = Policy(model, SimpleNamespace(ends=frozenset([1]), end=1, pad=0), None, "x")
-engine = LocalEngine(policy, config.rollout.batch, limit, config.rollout.cache_gib)
+engine = LocalEngine(policy, config.rollout.max_sequences, limit, config.rollout.cache_gib)
 contexts = torch.randint(2, 4000, (rows, limit - reply)).tolist()
 engine.generate(contexts, [f"{row}" for row in range(rows)], max_tokens=reply, keys=list(range(rows)))
 (highest,) = [int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
@@ -168,7 +168,7 @@ def test_three_billion_parameters_fit_where_they_are_said_to():
     )
     assert adapters.peak < 40 * GIB
     whole = plan(config, QWEN_3B, 1)
-    shared = plan(dataclasses.replace(config, optimizer="deepspeed"), QWEN_3B, 2)
+    shared = plan(dataclasses.replace(config, learner="deepspeed"), QWEN_3B, 2)
     assert shared.peak < 60 * GIB and shared.always["optimizer (two moments)"] == 4 * shared.parameters
     copied = plan(dataclasses.replace(config, engine="vllm"), QWEN_3B, 1)
     assert (
@@ -177,7 +177,7 @@ def test_three_billion_parameters_fit_where_they_are_said_to():
     )
     assert adapters.peak < whole.peak and whole.host["reference in single precision"] == 4 * whole.parameters
     single = plan(
-        dataclasses.replace(config, optim=dataclasses.replace(config.optim, precision="single")), QWEN_3B, 1
+        dataclasses.replace(config, optim=dataclasses.replace(config.optim, dtype="float32")), QWEN_3B, 1
     )
     assert (
         single.always["reference"] == 4 * single.parameters
@@ -189,8 +189,8 @@ def test_every_large_preset_has_the_papers_table():
     for name in LARGE:
         config = large("tstar/ALFWorld", name, None)
         assert (
-            config.rollout.tasks,
-            config.rollout.group,
+            config.rollout.tasks_per_iteration,
+            config.rollout.group_size,
             config.rollout.horizon,
             config.rollout.context_tokens,
         ) == (4, 8, 20, 4096)
@@ -198,11 +198,11 @@ def test_every_large_preset_has_the_papers_table():
             config.optim.learning_rate,
             config.tree.eps_kl,
             config.tree.kl_samples,
-            config.graft.weight,
+            config.graft.surgical_weight,
         ) == (5e-6, 0.25, 16, 0.15)
-        assert (config.iterations, config.optim.precision, config.optim.recompute, config.model) == (
+        assert (config.iterations, config.optim.dtype, config.optim.gradient_checkpointing, config.model) == (
             160,
-            "half",
+            "bfloat16",
             True,
             LARGE[name],
         )
@@ -259,7 +259,9 @@ def test_what_does_not_fit_is_said_with_what_helps():
     config = large("tstar/ALFWorld", "qwen2.5-3b", None)
     lines = plan_lines(plan(config, QWEN_3B, 1), config, "cpu", 1000)
     assert (
-        "does not fit" in lines[-1] and "--lora.rank 32" in lines[-1] and "--optim.recompute" not in lines[-1]
+        "does not fit" in lines[-1]
+        and "--lora.rank 32" in lines[-1]
+        and "--optim.gradient-checkpointing" not in lines[-1]
     )
     adapters = dataclasses.replace(config, lora=LoraConfig(rank=8))
     assert "--lora.rank" not in plan_lines(plan(adapters, QWEN_3B, 1), adapters, "cpu", 1000)[-1]
@@ -300,9 +302,9 @@ def test_as_many_episodes_as_the_run_plays(
             "hotpotqa",
             "--iterations",
             3,
-            "--rollout.tasks",
+            "--rollout.tasks-per-iteration",
             2,
-            "--rollout.group",
+            "--rollout.group-size",
             2,
             "--processes",
             1,

@@ -17,7 +17,7 @@ from tstar_train.presets import choose, tiny
 
 
 def test_config_round_trip(tmp_path):
-    config = dataclasses.replace(tiny(HOTPOT), seed=3, graft=GraftConfig(weight=0.2))
+    config = dataclasses.replace(tiny(HOTPOT), seed=3, graft=GraftConfig(surgical_weight=0.2))
     (tmp_path / "config.json").write_text(config.to_json())
     assert Config.from_json(tmp_path / "config.json") == config
     record = json.loads(config.to_json()) | {"unknown": 1}
@@ -29,7 +29,7 @@ def test_config_round_trip(tmp_path):
 def test_presets_say_what_they_chose():
     config, reason = choose(HOTPOT, "some/model")
     assert (
-        config.graft.weight == 0.15
+        config.graft.surgical_weight == 0.15
         and config.tree.gamma == 0.99
         and config.tree.kl_samples == 16
         and config.rollout.horizon == 20
@@ -62,5 +62,5 @@ def test_from_a_preset_by_state_one_option_leads_to_the_papers_reading():
     assert (papers.tree.nodes, papers.tree.credit, papers.tree.gamma) == ("depth", "value", 1.0)
     tiny = [choose(entry, "tiny")[0].tree for entry in list_envs() if "train" in entry.splits]
     assert {tree.gamma for tree in tiny if tree.nodes == "depth"} == {papers.tree.gamma}
-    assert papers.graft.enabled and papers.graft.weight == preset.graft.weight
+    assert papers.graft.enabled and papers.graft.surgical_weight == preset.graft.surgical_weight
     assert for_choices(preset, []) == for_choices(preset, ["--tree.nodes", "state"]) == preset

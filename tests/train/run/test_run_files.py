@@ -24,7 +24,8 @@ from tstar_train.policy.model import load_policy
 from tstar_train.report import write_report
 
 RUN = (
-    "--env hotpotqa --iterations 2 --checkpoint-every 1 --rollout.tasks 2 --rollout.group 2 --tree.kl-samples 2 --processes 1 "
+    "--env hotpotqa --iterations 2 --checkpoint-every 1 --rollout.tasks-per-iteration 2 --rollout.group-size 2 "
+    "--tree.kl-samples 2 --processes 1 "
     "--evaluation.tasks 3 --evaluation.samples 1 --evaluation.no-greedy"
 ).split()
 
@@ -153,11 +154,24 @@ def test_a_run_older_than_an_option_goes_on_with_what_it_did_without_it(run, cap
     state = run / STATE
     record = json.loads(state.read_text())
     younger = record["config"]["evaluation"].pop("validate_every")
-    record["config"].pop("optimizer")
+    record["config"].pop("learner")
     state.write_text(json.dumps(record))
     code, _, err = tstar_train(capsys, "--resume", run, "--iterations", 3)
     assert code == 0, err
     assert younger == 0 and int(latest_checkpoint(run).name) == 3
+
+
+def test_a_run_with_old_names_of_options_goes_on(run, capsys):
+    for path in (run / "config.json", run / STATE):
+        record = json.loads(path.read_text())
+        options = record if path.name == "config.json" else record["config"]
+        options["rollout"]["group"] = options["rollout"].pop("group_size")
+        options["optim"]["precision"] = {"float32": "single"}[options["optim"].pop("dtype")]
+        options["optimizer"] = options.pop("learner")
+        path.write_text(json.dumps(record))
+    code, _, err = tstar_train(capsys, "--resume", run, "--iterations", 3)
+    assert code == 0, err
+    assert int(latest_checkpoint(run).name) == 3
 
 
 def test_a_run_older_than_an_option_refuses_another_value_of_it(run, capsys):

@@ -14,7 +14,7 @@ from tstar_train.config import Config, RolloutConfig
 from tstar_train.loop import rate, share_of_episodes, share_of_minutes
 from tstar_train.rollout.collect import TaskStream
 
-SMALL = Config(env="tstar/HotpotQA", rollout=RolloutConfig(tasks=2, group=4))
+SMALL = Config(env="tstar/HotpotQA", rollout=RolloutConfig(tasks_per_iteration=2, group_size=4))
 
 
 @given(st.integers(0, 5), st.integers(4, 40), st.integers(1, 4))
@@ -65,7 +65,7 @@ def test_a_run_tells_its_iterations_how_much_of_its_minutes_has_passed(tmp_path,
         return real(trainer, number, share)
 
     monkeypatch.setitem(ranks.ORDERS, "iterate", iterate)
-    tiny = "--iterations 3 --minutes 9 --rollout.tasks 1 --rollout.group 2 --rollout.horizon 1 --rollout.max-tokens 4"
+    tiny = "--iterations 3 --minutes 9 --rollout.tasks-per-iteration 1 --rollout.group-size 2 --rollout.horizon 1 --rollout.max-tokens 4"
     rest = "--processes 1 --evaluation.tasks 1 --evaluation.samples 1 --evaluation.validate-every 0"
     out = tmp_path / "run"
     assert main(["--env", "hotpotqa", "--out", str(out), *tiny.split(), *rest.split()]) == 0

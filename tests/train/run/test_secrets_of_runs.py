@@ -19,7 +19,7 @@ from tstar_train.config import Config
 
 PASSWORD = "pw-4f9a/b c"
 SMALL = (
-    *("--env", "hotpotqa", "--rollout.tasks", 2, "--rollout.group", 2),
+    *("--env", "hotpotqa", "--rollout.tasks-per-iteration", 2, "--rollout.group-size", 2),
     *("--evaluation.tasks", 2, "--evaluation.samples", 1, "--rollout.horizon", 1),
     *("--rollout.max-tokens", 8, "--evaluation.validate-every", 0),
 )

@@ -223,8 +223,8 @@ def test_results_are_named_by_the_entry(name, monkeypatch):
 def test_long_parts_say_how_far_they_are_where_there_is_no_terminal(tmp_path, monkeypatch, capsys):
     """With the half minute between two lines taken away: measurements, validations, imitation."""
     monkeypatch.setattr(tracking, "SECONDS_BETWEEN_LINES", 0.0)
-    tiny = "--iterations 1 --rollout.tasks 1 --rollout.group 2 --rollout.horizon 2 --rollout.max-tokens 4 --rollout.batch 2"
-    rest = "--processes 1 --evaluation.tasks 3 --evaluation.samples 2 --evaluation.greedy"
+    tiny = "--iterations 1 --rollout.tasks-per-iteration 1 --rollout.group-size 2 --rollout.horizon 2"
+    rest = "--rollout.max-tokens 4 --rollout.max-sequences 2 --processes 1 --evaluation.tasks 3 --evaluation.samples 2 --evaluation.greedy"
     validated = "--evaluation.validation-tasks 2 --evaluation.validate-every 1"
     arguments = ["--env", "hotpotqa", "--out", str(tmp_path / "run"), *f"{tiny} {rest} {validated}".split()]
     assert main(arguments) == 0

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 RUN = (
-    "-m tstar_train --env hotpotqa --iterations 2 --rollout.tasks 2 --rollout.group 2 --tree.kl-samples 2 --evaluation.tasks 3 "
+    "-m tstar_train --env hotpotqa --iterations 2 --rollout.tasks-per-iteration 2 --rollout.group-size 2 "
+    "--tree.kl-samples 2 --evaluation.tasks 3 "
     "--evaluation.samples 1"
 ).split()
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
     not has_tiny("search_qa"), reason="the package has no tiny weights for search_qa yet"
 )
 SMALL = (
-    "--env hotpotqa --iterations 4 --checkpoint-every 2 --rollout.tasks 2 --rollout.group 4 --tree.kl-samples 2 "
+    "--env hotpotqa --iterations 4 --checkpoint-every 2 --rollout.tasks-per-iteration 2 --rollout.group-size 4 --tree.kl-samples 2 "
     "--evaluation.tasks 2 --evaluation.samples 1 --tree.statistics-everywhere"
 ).split()
 
@@ -152,7 +152,7 @@ def test_a_damaged_checkpoint_is_named(whole, tmp_path, capsys):
         (["--env", "hotpotqa", "--env-option", "tpok=3"], "tpok"),
         (["--env", "hotpotqa", "--env-option", "split=test"], "use --split test"),
         (["--env", "hotpotqa", "--env-option", "topk=many"], "topk must be a whole number"),
-        (["--env", "hotpotqa", "--rollout.tasks", "9999"], "fewer than"),
+        (["--env", "hotpotqa", "--rollout.tasks-per-iteration", "9999"], "fewer than"),
     ],
 )
 def test_bad_input_gives_one_message(arguments, message, tmp_path, capsys):

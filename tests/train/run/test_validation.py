@@ -36,7 +36,8 @@ installed = pytest.mark.skipif(
     importlib.util.find_spec("deepspeed") is None, reason="deepspeed is not installed"
 )
 PLAIN = (
-    "--env hotpotqa --iterations 4 --checkpoint-every 3 --keep-checkpoints 1 --rollout.tasks 2 --rollout.group 4 --tree.kl-samples 2 "
+    "--env hotpotqa --iterations 4 --checkpoint-every 3 --keep-checkpoints 1 --rollout.tasks-per-iteration 2 --rollout.group-size 4 "
+    "--tree.kl-samples 2 "
     "--evaluation.tasks 3 --evaluation.samples 1 --evaluation.no-greedy --optim.learning-rate 0.0005 --processes 1"
 ).split()
 VALIDATED = [*PLAIN, "--evaluation.validate-every", "1", "--evaluation.validation-tasks", "8"]
@@ -414,7 +415,7 @@ def changed(config: Config, **parts: dict) -> Config:
 
 
 LEARNERS = {
-    "half": lambda c: changed(c, optim={"precision": "half"}),
+    "half": lambda c: changed(c, optim={"dtype": "bfloat16"}),
     "adapters": lambda c: changed(c, lora={"rank": 4}),
     "critic": lambda c: changed(dataclasses.replace(c, algo="ppo", tstar=False), ppo={"critic": "separate"}),
 }
@@ -428,7 +429,7 @@ def test_a_trained_learner_is_brought_back_to_its_best_file_by_file(kind, tmp_pa
     config = LEARNERS[kind](
         changed(
             tiny(HOTPOT),
-            rollout={"tasks": 2, "group": 4},
+            rollout={"tasks_per_iteration": 2, "group_size": 4},
             tree={"kl_samples": 2},
             optim={"learning_rate": 1e-3},
         )
@@ -459,7 +460,7 @@ def test_two_processes_choose_and_measure_what_one_does(optimizer, whole, tmp_pa
         tmp_path,
         *plain,
         *VALIDATED[len(PLAIN) :],
-        "--optimizer",
+        "--learner",
         optimizer,
         "--processes",
         2,
@@ -480,7 +481,7 @@ def test_two_processes_choose_and_measure_what_one_does(optimizer, whole, tmp_pa
     run(
         tmp_path,
         *plain,
-        "--optimizer",
+        "--learner",
         optimizer,
         "--processes",
         2,

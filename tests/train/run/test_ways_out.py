@@ -21,7 +21,7 @@ from tstar_train.distributed import RankFailed, launched
 from tstar_train.stopping import stop_signals
 
 RUN = (
-    "--env hotpotqa --iterations 400 --checkpoint-every 300 --rollout.tasks 2 --rollout.group 2 --tree.kl-samples 2 "
+    "--env hotpotqa --iterations 400 --checkpoint-every 300 --rollout.tasks-per-iteration 2 --rollout.group-size 2 --tree.kl-samples 2 "
     "--evaluation.tasks 2 --evaluation.samples 1 --evaluation.no-greedy"
 ).split()
 
@@ -102,7 +102,10 @@ def test_who_started_it_with_nohup_is_obeyed() -> None:
 
 @pytest.mark.parametrize(
     ("signum", "minutes", "message"),
-    [(signal.SIGSTOP, 1 / 60, "waited .*--helper-minutes"), (signal.SIGKILL, 10.0, "died by signal SIGKILL")],
+    [
+        (signal.SIGSTOP, 1 / 60, "waited .*--timeout-minutes"),
+        (signal.SIGKILL, 10.0, "died by signal SIGKILL"),
+    ],
 )
 def test_a_stopped_helper_is_waited_for_as_long_as_is_said_and_a_dead_one_not_at_all(
     signum: signal.Signals, minutes: float, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
