@@ -45,12 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _with_notes(message: str, error: Exception) -> str:
-    """A message, and what of a run is saved and how to go on."""
+    """Format an error message with what is saved and the command that resumes the run."""
     return ". ".join([message, *getattr(error, "__notes__", ())])
 
 
 def _about_files(error: OSError) -> str:
-    """What the system refused, in words."""
+    """Describe an operating-system error in words."""
     where = f"{str(error.filename)!r:.300}" if error.filename else "a file"
     if error.errno == errno.ENOSPC:
         return f"the disk is full ({error.filename or 'while writing'}); what was written before is intact. Free some, then --resume"

@@ -78,7 +78,7 @@ def whiten(values: ArrayLike, mask: ArrayLike, eps: float = 1e-8) -> Floats:
 def whitened(
     values: ArrayLike, mask: ArrayLike, mean: float, squares: float, count: int, eps: float = 1e-8
 ) -> Floats:
-    """A part of what is whitened, given the moments of the whole: (x - mean) / sqrt(squares / (count - 1) + eps).
+    """Whiten a part, given the moments of the whole: (x - mean) / sqrt(squares / (count - 1) + eps).
 
     Several processes may hold parts of the whole.
 
@@ -165,7 +165,7 @@ def grpo(rewards: ArrayLike, groups: Sequence[Hashable], eps: float = 1e-6, scal
 
 
 def discounted_returns(rewards: ArrayLike, gamma: float) -> Floats:
-    """The return from every step of one trajectory: G_t = r_t + gamma G_{t+1}.
+    """Compute the return from every step of one trajectory: G_t = r_t + gamma G_{t+1}.
 
     Args:
         rewards: [T], the reward of each step.
@@ -254,7 +254,7 @@ def soft_overlong(length: int, most: int, buffer: int, factor: float = 1.0) -> f
 def relative_weight_change(
     tree: Sequence[ArrayLike], base: Sequence[ArrayLike], keys: Sequence[Sequence[Hashable]]
 ) -> float:
-    """How far the tree's advantages change the gradient from GRPO's: ||sum_tree - sum_grpo|| / ||sum_grpo||.
+    """Relative change of the gradient weights from GRPO's: ||sum_tree - sum_grpo|| / ||sum_grpo||.
 
     Steps with equal context and text have the same gradient, so only the sum of their advantages acts. In a
     strict tree with gamma 1 merging changes no such sum (Lemma 1), and a value near 0 says that the tree does

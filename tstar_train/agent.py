@@ -72,7 +72,7 @@ class PolicyAgent:
         )
 
     def reset(self, observation: str, info: dict[str, Any]) -> None:
-        """A new episode; ``info["sample"]``, where the runner gives it, names the draw among those of one task."""
+        """Start an episode; ``info["sample"]``, if given, is the index of the sample of this task."""
         self.engine.clear_cache()
         self._episode = f"{info['task_id']}/{info.get('sample', 0)}"
         seen = self._seen
@@ -114,7 +114,7 @@ class PolicyAgent:
 
 
 def environment_options(env_id: str, model: str = "tiny") -> dict[str, Any]:
-    """The options of the environment that a policy was trained with, without reading its weights.
+    """Look up the environment options that a policy was trained with, without reading its weights.
 
     Args:
         env_id: environment.
@@ -127,7 +127,7 @@ def environment_options(env_id: str, model: str = "tiny") -> dict[str, Any]:
 def load_agent(
     env_id: str, seed: int, temperature: float = 1.0, model: str = "tiny", max_tokens: int | None = None
 ) -> PolicyAgent:
-    """An agent from the built-in weights, a checkpoint folder, or a Hugging Face model.
+    """Load an agent from the built-in weights, a checkpoint folder, or a Hugging Face model.
 
     Args:
         env_id: environment it will play.

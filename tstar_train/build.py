@@ -63,7 +63,7 @@ def build(config: Config, world: Communicator, console: Console | None = None) -
 
 
 def limit_of(config: Config, described: Any) -> int:
-    """The most tokens of a context and its reply together.
+    """Compute the maximum number of tokens of a context and its reply together.
 
     Args:
         config: of the run.
@@ -119,7 +119,7 @@ def trainer_of(config: Config, policy: Policy, world: Communicator) -> Trainer:
 
 
 def device_of(config: Config) -> str:
-    """Where the model of this rank is; ``auto`` takes the GPU that ``torchrun`` gave it, or the first one there is.
+    """Choose this rank's device; ``auto`` takes the GPU that ``torchrun`` assigned, else the first GPU.
 
     Raises:
         UnknownOption: ``torchrun`` started more processes on this machine than it has GPUs.
@@ -140,7 +140,7 @@ def device_of(config: Config) -> str:
 
 
 def processes_of(config: Config) -> int:
-    """How many processes a run starts: as many as were asked for, else one per core for a small model on a CPU.
+    """Choose the number of processes: as requested, else one per core for a small model on a CPU.
 
     Where they do not divide the tasks of an iteration evenly it is fewer: each plays as many as the others.
     """

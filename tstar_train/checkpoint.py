@@ -35,7 +35,7 @@ class BadCheckpoint(TStarError, RuntimeError):
 
 @dataclass
 class Progress:
-    """How far a run is.
+    """Progress of a run.
 
     Attributes:
         iteration: iterations done.
@@ -133,7 +133,7 @@ def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
 
 
 def _sum_of(state: dict[str, Any]) -> str:
-    """The sum of what a run's future depends on; its options are compared with ``config.json``, and more iterations change them."""
+    """Hash the state that a run's future depends on, without options (these are compared with ``config.json``)."""
     kept = {name: value for name, value in state.items() if name not in ("config", "state_sha256")}
     return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
@@ -147,7 +147,7 @@ def link(file: Path, name: Path) -> None:
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
-    """The newest complete checkpoint of a run folder."""
+    """Find the newest complete checkpoint of a run folder."""
     found = sorted(
         p for p in (folder / "checkpoints").glob("*") if p.name.isdigit() and (p / "state.json").is_file()
     )
@@ -157,7 +157,7 @@ def latest_checkpoint(folder: Path) -> Path | None:
 def read_state(
     path: Path, iteration: int | None = None, mend: str = "delete it to resume from the one before"
 ) -> dict[str, Any]:
-    """The state of a checkpoint, once every file of it is known to be what was written.
+    """Read a checkpoint's state after verifying all its files.
 
     Args:
         path: of its folder.
@@ -287,7 +287,7 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux, <fcntl.h> and <linux/fs.h>
 
 
 def best_folder(out: Path) -> Path:
-    """Where a run keeps it."""
+    """Return the best checkpoint's folder."""
     return out / "best"
 
 
@@ -325,7 +325,7 @@ def restore_best_checkpoint(out: Path, iteration: int) -> None:
 
 
 def verified_best_checkpoint(out: Path, iteration: int) -> Path:
-    """The folder, once every file of it is known to be what was written.
+    """Return the best checkpoint's folder after verifying all its files.
 
     Raises:
         BadCheckpoint: it is damaged, or another iteration's.
@@ -379,7 +379,7 @@ def exchange_folders(one: Path, other: Path) -> bool:
 def resumed(
     out: Path, config: Config, iterations: int | None, console: Console
 ) -> tuple[Path | None, Config]:
-    """The newest checkpoint of a run, verified, and the options that it goes on with.
+    """Find and verify a run's newest checkpoint; return it with the options to resume with.
 
     Args:
         out: the run folder, which must be ours (see ``claim``).
@@ -431,7 +431,7 @@ def resumed(
 
 
 def with_secrets(config: Config, given: Mapping[str, Sequence[str]], out: Path) -> Config:
-    """The options of a run with those that hold a secret, which no file of it does, as they are given again.
+    """Put secrets that are given again into a run's options; no file of the run holds them.
 
     Args:
         config: as ``config.json`` says.
@@ -462,7 +462,7 @@ def with_secrets(config: Config, given: Mapping[str, Sequence[str]], out: Path) 
 
 
 def finished(out: Path, config: Config, checkpoint: Path | None) -> dict[str, Any] | None:
-    """The summary of a run that is complete, None if it is not.
+    """Read the summary of a complete run; None if it is incomplete.
 
     Raises:
         BadData: the summary, or what was logged, is damaged or not of this run.

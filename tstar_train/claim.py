@@ -73,7 +73,7 @@ def _refuse_links(out: Path) -> None:
 
 
 def new_folder(base: Path) -> Path:
-    """``base``, or ``base-2`` and so on where another run, perhaps of this second, has that name; made empty, so that it is ours."""
+    """Create an empty folder ``base``, or ``base-2`` and so on if another run has that name."""
     for number in itertools.count(1):
         path = base if number == 1 else base.with_name(f"{base.name}-{number}")
         try:
@@ -118,7 +118,7 @@ def _make(out: Path) -> list[Path]:
 
 
 def _unused(out: Path) -> bool:
-    """Whether a folder holds nothing, or only what a start of ours left that measured nothing."""
+    """Check whether a folder is empty or holds only the files of an aborted start."""
     names = {path.name for path in out.iterdir()}
     if not names <= _BEGUN or any((out / "trees").glob("*")):
         return False

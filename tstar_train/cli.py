@@ -40,7 +40,7 @@ _BY_STATE = (
 
 
 class Output(Console):
-    """Where results go: as wide as the terminal or COLUMNS says; into a pipe without COLUMNS a line is a line.
+    """Console of a run: as wide as the terminal or COLUMNS; in a pipe without COLUMNS, lines are not wrapped.
 
     A reader that goes away (``| head``) is an error as any other, so that a run saves what it has.
     """
@@ -116,7 +116,7 @@ _ONCE = ("--env", "--model", "--out", "--resume")
 
 
 def _take_rank(known: argparse.Namespace, rest: Sequence[str], console: Output) -> None:
-    """The same where ``torchrun`` started this process, and others beside it."""
+    """Run as one rank of those that ``torchrun`` started."""
     from tstar_train.distributed import from_torchrun
     from tstar_train.ranks import leading_rank, torchrun_worker_loop
 
@@ -147,7 +147,7 @@ def _patience(arguments: Sequence[str]) -> float:
 def _lead(
     known: argparse.Namespace, rest: Sequence[str], console: Output, torchrun: Communicator | None
 ) -> None:
-    """What a run's first rank does, which in most runs is the only process of the user's."""
+    """Run the command as the first rank, in most runs the only process."""
     if known.resume is not None:
         _resume(known, rest, console, torchrun)
         return
@@ -199,7 +199,7 @@ def _lead(
 
 
 def for_choices(preset: Config, arguments: Sequence[str]) -> Config:
-    """A preset with what the algorithm and the kind of nodes asked for set; the command line ranks above all of them."""
+    """Apply the defaults of the chosen algorithm and node kind to a preset; the command line overrides them."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     early.add_argument("--algo", default=preset.algo)
     early.add_argument("--tree.nodes", dest="nodes", default=preset.tree.nodes)
@@ -208,7 +208,7 @@ def for_choices(preset: Config, arguments: Sequence[str]) -> Config:
 
 
 def _first_options() -> argparse.ArgumentParser:
-    """What is read before the rest: environment and model choose the preset, whose values are then the defaults of all other options."""
+    """Make the parser of the options that choose the preset; its values are the defaults of all others."""
     parser = argparse.ArgumentParser(
         prog="python -m tstar_train",
         usage=_USAGE,
@@ -312,7 +312,7 @@ def _resume(
 
 
 def _no_such_option(given: str, config: Config) -> str:
-    """What to say of an option that there is not: the nearest ones, or all."""
+    """Format the error for an unknown option: the nearest names, or all."""
     names = [
         "--env",
         "--model",

@@ -41,7 +41,7 @@ SHARE, ABOVE_0_TO_1 = Range(0, 1), Range(0, 1, open_low=True)
 
 
 def range_of(hint: Any) -> Range | None:
-    """The range that a type is annotated with, None if there is none."""
+    """Return the range that a type is annotated with; None if there is none."""
     notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     return next((note for note in notes if isinstance(note, Range)), None)
 
@@ -375,7 +375,7 @@ class Config:
 
     @property
     def needs_reference(self) -> bool:
-        """Whether a run keeps the moving average of its policy: for the surgical loss or the KL penalty."""
+        """True if the run needs the reference policy: for the surgical loss or the KL penalty."""
         return (self.tstar and self.graft.enabled and self.graft.surgical) or self.optim.kl_coefficient > 0
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""Whether the values of a configuration make a run: checked before anything is computed or written."""
+"""Configuration checks, made before anything is computed or written."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _check_algorithm(config: Config) -> None:
 
 
 def _check_horizon(config: Config) -> None:
-    """A bound in steps and one that is a multiple of each task's optimum have no smaller one."""
+    """Check horizons: a bound in steps and a multiple of each task's optimum cannot be compared."""
     own, wanted = config.env_options.get("horizon"), config.rollout.horizon
     if isinstance(own, str) and wanted is not None:
         raise UnknownOption(
@@ -70,7 +70,7 @@ def _check_horizon(config: Config) -> None:
 
 
 def flag(name: str) -> str:
-    """An option as the command line writes it: ``--tree.kl-samples`` for ``tree.kl_samples``."""
+    """Spell an option as on the command line: ``--tree.kl-samples`` for ``tree.kl_samples``."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -86,7 +86,7 @@ def options(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 
 def is_a(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotated type; whole numbers are also numbers, truth values are none."""
+    """Check whether a value has an annotated type; integers count as numbers, booleans do not."""
     if get_origin(hint) is Annotated:
         return is_a(value, get_args(hint)[0])
     if get_origin(hint) is Literal:
@@ -99,7 +99,7 @@ def is_a(value: Any, hint: Any) -> bool:
 
 
 def expected(hint: Any) -> str:
-    """An annotated type in words."""
+    """Describe an annotated type in words."""
     if get_origin(hint) is Annotated:
         return expected(get_args(hint)[0])
     if get_origin(hint) is Literal:

@@ -42,7 +42,7 @@ class RankFailed(TStarError, RuntimeError):
 
 
 class Communicator(Protocol):
-    """What ranks do together. All ranks must make the same calls in the same order."""
+    """Communicator between ranks. All ranks must make the same calls in the same order."""
 
     rank: int
     size: int
@@ -51,10 +51,10 @@ class Communicator(Protocol):
         """Add up a tensor over the ranks, in place; every rank gets the same bits."""
 
     def gather(self, value: T) -> list[T]:
-        """What every rank gives, in order of rank, on the first rank; an empty list on the others."""
+        """Gather every rank's value on the first rank, in order of rank; an empty list on the others."""
 
     def broadcast(self, value: T) -> T:
-        """What the first rank gives, on every rank."""
+        """Broadcast the first rank's value to every rank."""
 
     def external_collectives(self, what: str) -> AbstractContextManager[None]:
         """Let other code make calls over the group within a ``with`` block; where one fails no further call can be made.
@@ -70,10 +70,10 @@ class Communicator(Protocol):
         """Wait at most this many minutes for the other ranks from now on."""
 
     def set_failure_message(self, folder: Path, message: Callable[[], str]) -> None:
-        """What this rank is to say if it has to end the run: where the run's files are, what is saved, how to go on."""
+        """Set what this rank prints if it must end the run: the folder, what is saved, how to resume."""
 
     def failure_message(self) -> tuple[Path, str] | None:
-        """The folder and the current words that ``set_failure_message`` was given; None before it was called."""
+        """Return the folder and current text of ``set_failure_message``; None before it was called."""
 
     def close(self) -> None:
         """Leave the group."""
@@ -258,7 +258,7 @@ class ProcessGroup:
 
 
 def _of_group(minutes: float) -> timedelta:
-    """A little longer than the watch waits, so that it says in our words what gloo would say in its own."""
+    """Compute gloo's timeout: a little above the watchdog's, so that the watchdog reports first."""
     return timedelta(seconds=60 * minutes + 2)
 
 
@@ -276,7 +276,7 @@ def _unpacked(content: Tensor) -> Any:
 
 @contextmanager
 def raise_on_any_rank(world: Communicator) -> Iterator[None]:
-    """What fails on one rank within the block fails on all, so that none waits for the others in vain.
+    """Raise an error of one rank's block on all ranks, so that none waits in vain.
 
     Raises:
         TStarError: of the first rank that failed, as it is. The first rank's own error comes first, of whatever kind it is.
@@ -298,19 +298,19 @@ def raise_on_any_rank(world: Communicator) -> Iterator[None]:
 
 
 def agreed(world: Communicator, flag: bool) -> bool:
-    """Whether any rank says so."""
+    """Check whether the flag is true on any rank."""
     return bool(world.all_reduce(torch.tensor([int(flag)])).item())
 
 
 def dealt(items: Sequence[T], world: Communicator) -> list[T]:
-    """The part of this rank: contiguous, and of nearly equal size on all ranks."""
+    """Return this rank's contiguous share of the items; shares have nearly equal sizes."""
     bounds = [len(items) * i // world.size for i in range(world.size + 1)]
     first, last = list(pairwise(bounds))[world.rank]
     return list(items[first:last])
 
 
 def _portable(error: Exception | None) -> Exception | None:
-    """The suite's own errors travel as they are, so that their message reaches the user."""
+    """Make an error picklable; the suite's own errors stay as they are, so that users see their message."""
     if error is None or isinstance(error, TStarError):
         return error
     return RankFailed(f"a process of this run failed:\n{''.join(traceback.format_exception(error))}")
@@ -332,7 +332,7 @@ class Helpers:
         self.processes: list[Any] = []
 
     def complaint(self) -> str | None:
-        """Which of them ended though its work is not done, in words; None if all run."""
+        """Describe the worker that died early; None if all run."""
         ended = [p for p in self.processes if p.exitcode is not None]
         # One that was killed comes first: the others may have ended because of it.
         return _death(min(ended, key=lambda p: p.exitcode)) if ended else None
@@ -360,7 +360,7 @@ class Helpers:
 
 @contextmanager
 def launched(size: int, work: Work, minutes: float) -> Iterator[Communicator]:
-    """The first rank of a group whose other ranks are processes of our own, for the time of a ``with`` block.
+    """Start worker processes as the other ranks for a ``with`` block; yield the first rank's communicator.
 
     They end when the block does: by themselves if ``work`` has returned, else because the group is gone.
 
@@ -482,7 +482,7 @@ def card_towards(host: str, port: int) -> str | None:
 
 
 def _helper(work: Work, rank: int, size: int, store_path: str, minutes: float) -> None:
-    """Main function of a helper.
+    """Run a worker process (its main function).
 
     Signals are the main process's to handle (``unheard_by_children``); where that process ends, so does the group.
     """

@@ -104,7 +104,7 @@ class Measurement:
         return _mean(self.greedy_solved_per_task)
 
     def report(self) -> dict[str, Any]:
-        """The entry of ``evaluation.json``."""
+        """Return the entry of ``evaluation.json``."""
         low, high = cluster_bootstrap([[value] for value in self.per_task if value is not None])
         figures = {"mean": self.mean, "ci_low": low, "ci_high": high, "greedy": self.greedy}
         return {
@@ -151,7 +151,7 @@ def measure(trainer: Trainer, tasks: Sequence[str], split: str | None = None) ->
     all_of_them = sampled + mine * config.greedy
 
     def told(before: int) -> Callable[[int, int], None]:
-        """How far this is, in words: the first rank's part, since all of them take about as long."""
+        """Progress in words, of the first rank's part; the other ranks take about as long."""
         whose = f" of the first of {trainer.world.size} processes" if trainer.world.size > 1 else ""
         return lambda ended, turn: trainer.told(
             f"{before + ended} of {all_of_them} episodes{whose} ended, turn {turn} of the others"
@@ -243,7 +243,7 @@ def _kind(episode: Episode) -> str:
 
 
 def differences(before: Measurement, after: Measurement) -> np.ndarray:
-    """What each task gained; NaN where one of the two is not known."""
+    """Compute each task's gain; NaN if one of the two measurements is missing."""
     # None becomes NaN.
     difference: np.ndarray = np.asarray(after.per_task, dtype=float) - np.asarray(
         before.per_task, dtype=float
@@ -260,7 +260,7 @@ def paired_difference(before: Measurement, after: Measurement) -> tuple[float, f
 
 
 def header(config: Config, held_out: Sequence[str]) -> dict[str, Any]:
-    """What ``evaluation.json`` says of the measurements."""
+    """Make the content of ``evaluation.json``."""
     metric = find_entry(config.env).metric
     return {
         "metric": metric,
@@ -278,7 +278,7 @@ def summarized(
     seconds: float,
     chosen: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The contents of ``summary.json``.
+    """Make the content of ``summary.json``.
 
     Args:
         config: of the run.
@@ -388,7 +388,7 @@ def print_result(
 
 
 def _chosen(chosen: dict[str, Any], iterations: int) -> str:
-    """Which weights were measured, and why, in a sentence."""
+    """Say which weights were measured, and why."""
     of = f"{counted(chosen['tasks'], 'task')} of the split {chosen['split']}"
     by = f"by validation ({chosen['mean']:.1%} on {of}, the best of {chosen['candidates']} validations)"
     if not chosen["iteration"]:

@@ -1,4 +1,4 @@
-"""What is no number stops a run before it reaches the weights, and the batch that made it is handed over.
+"""Checks for NaN and infinity: they stop a run before the weights change, and report the batch.
 
 Every comparison with NaN is false: a clip by ``norm > limit`` passes it on, and one step later all weights are NaN, success is 0
 and no error was ever raised. So what an update rests on is checked where it comes from.
@@ -70,7 +70,7 @@ def require_bounded(loss: Tensor, what: str, most: float) -> None:
 
 
 def checked_norm(gradient: Tensor, what: str, batch: dict[str, Any] | None = None) -> float:
-    """The norm of a gradient that a step may take.
+    """Return a gradient's norm, checked to be finite.
 
     Its squares are added up in double precision: in single precision the sum over a million entries is some 1e-4 too small.
 

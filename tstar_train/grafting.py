@@ -19,12 +19,12 @@ REQUEST = "Write the turn that should stand here instead."
 
 
 def contrast_text(failed: Branch, succeeded: Branch) -> str:
-    """The text that follows the plain context."""
+    """Format the instruction that follows the plain context."""
     return f"{HEADER_FAILED}\n{_written_branch(failed)}\n{HEADER_SUCCEEDED}\n{_written_branch(succeeded)}\n{REQUEST}\n"
 
 
 def contrast_context(codec: Codec, context: list[int], failed: Branch, succeeded: Branch) -> list[int]:
-    """The context in which the rectified thought is written; it never enters a training context of the policy."""
+    """Build the context in which the rectified thought is written; it never enters training."""
     return codec.asked(context, contrast_text(failed, succeeded))
 
 
@@ -146,7 +146,7 @@ def graft(
 
 
 def thought_text(codec: Codec, ids: Sequence[int]) -> str:
-    """A thought span as plain text, without its cue."""
+    """Return a thought span as plain text, without its cue."""
     return re.sub(r"^\s*Thought:\s*", "", codec.decode(ids)).strip()
 
 
@@ -156,7 +156,7 @@ def _branch(group: Sequence[Trajectory], i: int, t: int) -> Branch:
 
 
 def _usable(codec: Codec, ids: list[int], failed_thought: str) -> tuple[list[int], str]:
-    """The thought's ids, or why there is none: no thought, empty, only about the branches, or the failed one again."""
+    """Return the thought's ids, or the reason to drop it: missing, empty, about the branches, unchanged."""
     span = ids[: thought_length(codec, ids)]
     if not span:
         return [], "no thought"

@@ -21,7 +21,7 @@ _DUMP_SECONDS = 2.0  # for the stacks to be written
 
 
 class Heartbeat:
-    """What keeps this process alive: ``beat`` before ``seconds`` are over, each time anew. Without it the process is killed.
+    """Heartbeat of this process: call ``send`` at least every ``seconds``, or the process is killed.
 
     Its stacks are dumped to stderr first, if it is not stopped but only busy in a call that lets no other thread run.
 

@@ -56,7 +56,7 @@ class PhaseTimer:
         self._last = now()
 
     def phase(self, name: str) -> None:
-        """What was done since the last call was this phase."""
+        """End a phase: it lasted since the last call."""
         if self._device is not None:
             torch.cuda.synchronize(self._device)
             self.memory[name] = torch.cuda.max_memory_allocated(self._device) / _GIB
@@ -105,7 +105,7 @@ class Trainer:
         return TStar(self.config, self.engine, self.policy.codec, training_spec(self.config), sampling)
 
     def batching(self, data: IterationData) -> Batching:
-        """How this iteration's rows are computed."""
+        """Return this iteration's batching options."""
         optim, model = self.config.optim, self.policy.model
         most = max_logprob_difference(self.policy, optim.max_logprob_difference)
         return Batching(
@@ -115,7 +115,7 @@ class Trainer:
 
 @dataclass
 class IterationResult:
-    """What an iteration did.
+    """Result of an iteration.
 
     Attributes:
         metrics: deterministic figures, by name; on the first rank alone.
@@ -176,7 +176,7 @@ def iterate(
 
 
 def begin(trainer: Trainer, number: int, passed: float) -> IterationData:
-    """The iteration's place in the run's schedules; the engine gets the trainer's weights."""
+    """Compute the iteration's place in the schedules and sync the engine with the trainer's weights."""
     with raise_on_any_rank(trainer.world):
         sync_engine(trainer.policy, trainer.engine, trainer.learner.weights())
     config = trainer.config
@@ -187,7 +187,7 @@ def begin(trainer: Trainer, number: int, passed: float) -> IterationData:
 
 
 def collect_groups(trainer: Trainer, data: IterationData) -> None:
-    """Fills ``data.groups`` with trajectories."""
+    """Fill ``data.groups`` with trajectories."""
     groups = sample_groups(
         trainer.config,
         trainer.algorithm,
@@ -202,7 +202,7 @@ def collect_groups(trainer: Trainer, data: IterationData) -> None:
 
 
 def build_trees(trainer: Trainer, data: IterationData) -> None:
-    """Fills the groups' trees, if T-STAR is on."""
+    """Fill the groups' trees, if T-STAR is on."""
     with raise_on_any_rank(trainer.world):
         if (tstar := trainer.tstar(data)) is not None:
             trees = tstar.trees([g.trajectories for g in data.groups], data.number, data.work)
@@ -211,7 +211,7 @@ def build_trees(trainer: Trainer, data: IterationData) -> None:
 
 
 def compute_advantages(trainer: Trainer, data: IterationData) -> None:
-    """Fills the groups' advantages and divergences."""
+    """Fill the groups' advantages and divergences."""
     algorithm = trainer.algorithm
     with raise_on_any_rank(trainer.world):
         tstar = trainer.tstar(data)
@@ -229,7 +229,7 @@ def compute_advantages(trainer: Trainer, data: IterationData) -> None:
 
 
 def graft_thoughts(trainer: Trainer, data: IterationData) -> None:
-    """Fills ``data.grafts``, if T-STAR is on. The engine then frees what it needs for sampling: the update needs the memory."""
+    """Fill ``data.grafts``, if T-STAR is on, and free the engine's sampling memory for the update."""
     with raise_on_any_rank(trainer.world):
         if (tstar := trainer.tstar(data)) is not None:
             data.grafts = tstar.graft(data.groups, data.number)
@@ -237,7 +237,7 @@ def graft_thoughts(trainer: Trainer, data: IterationData) -> None:
 
 
 def make_sequences(trainer: Trainer, data: IterationData) -> None:
-    """Fills ``data.episodes``: token sequences, with old log-probabilities and a critic's values where they are needed."""
+    """Fill ``data.episodes``: token sequences, with old log-probabilities and critic values if needed."""
     algorithm = trainer.algorithm
     with raise_on_any_rank(trainer.world):
         data.episodes = make_rows(trainer.config, data.groups)
@@ -252,7 +252,7 @@ def make_sequences(trainer: Trainer, data: IterationData) -> None:
 
 
 def update_policy(trainer: Trainer, data: IterationData) -> UpdateStats:
-    """Takes the iteration's optimizer steps."""
+    """Take the iteration's optimizer steps."""
     config, learner = trainer.config, trainer.learner
     pairs = data.grafts.kept if config.graft.surgical else []
     before = learner.steps
@@ -295,12 +295,12 @@ def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, timer: Pha
 
 
 def share_of_episodes(config: Config, tasks: int) -> float:
-    """How much of ``episodes`` was sampled when so many tasks have been played; 0 where only iterations are counted."""
+    """Compute the fraction of ``episodes`` used after so many tasks; 0 if episodes are not limited."""
     return tasks * config.rollout.group_size / config.episodes if config.episodes is not None else 0.0
 
 
 def share_of_minutes(config: Config, seconds: float) -> float:
-    """How much of ``minutes`` has passed after so many seconds of training; 0 where time is not limited."""
+    """Compute the fraction of ``minutes`` used after so many seconds of training; 0 if time is not limited."""
     return seconds / (60 * config.minutes) if config.minutes is not None else 0.0
 
 
@@ -410,7 +410,7 @@ def _tree_metrics(results: Sequence[Group], everywhere: bool) -> dict[str, Any]:
 
 
 def _weight_change(results: Sequence[Group]) -> float | None:
-    """How far the tree's gradient weights are from GRPO's, over steps with equal context and text; None where none has any weight."""
+    """Measure how far the tree's gradient weights are from GRPO's; None if all weights are 0."""
     ours: list[np.ndarray] = []
     theirs: list[np.ndarray] = []
     keys = []
@@ -426,7 +426,7 @@ def _weight_change(results: Sequence[Group]) -> float | None:
 
 
 def _known(figure: float) -> float | None:
-    """The value, or None for a NaN, which stands for what the learner did not measure."""
+    """Replace NaN, which marks figures that the learner did not measure, by None."""
     return None if math.isnan(figure) else figure
 
 

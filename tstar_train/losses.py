@@ -14,7 +14,7 @@ Count = TypeVar("Count", float, Tensor)
 
 
 def token_weight(num_response_tokens: Count, aggregation: Aggregation) -> Count:
-    """The weight of each of a sequence's tokens in the sum that is divided by ``loss_denominator``.
+    """Compute the weight of each token of a sequence in the sum that ``loss_denominator`` divides.
 
     L = sum_i w_i sum_t l_it / D, over the own tokens t of sequences i. With n_i own tokens, w_i = 1 / n_i for "seq-mean-token-mean",
     else 1.
@@ -36,7 +36,7 @@ def token_weight(num_response_tokens: Count, aggregation: Aggregation) -> Count:
 
 
 def loss_denominator(mask: Tensor, aggregation: Aggregation = "token-mean") -> float:
-    """What an aggregation divides by: D = sum_i n_i, the number of own tokens, for "token-mean", else that of rows with any.
+    """Compute an aggregation's denominator: D = sum_i n_i (response tokens) for "token-mean", else the rows with any.
 
     Args:
         mask: [B, L], 1 (True) on the policy's own tokens.
@@ -167,7 +167,7 @@ K3_LIMIT = 10.0
 
 
 def kl_k3(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
-    """The estimator of least variance, pi_ref / pi - 1 - log(pi_ref / pi).
+    """Estimate the KL divergence with low variance: pi_ref / pi - 1 - log(pi_ref / pi).
 
     With x = log pi - log pi_ref at a token drawn from pi it is exp(-x) - 1 + x: unbiased and never negative.
 

@@ -1,4 +1,4 @@
-"""What a run will need, by arithmetic, before anything is loaded: bytes on a device, by what they are for, and seconds.
+"""Plan of a run, computed before anything is loaded: bytes on the device by purpose, and seconds.
 
 Checked against the measured peak of a model of 100M parameters (tests/train/run/test_plan.py).
 """
@@ -154,18 +154,18 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
 
 
 def _turns(config: Config) -> int:
-    """The most turns of a training episode: never more than the environment's own."""
+    """Return the maximum number of turns of a training episode, at most the environment's own."""
     given = training_spec(config).options.get("horizon")
     return given if isinstance(given, int) else find_entry(config.env).horizon
 
 
 def _plays_again(config: Config) -> bool:
-    """Whether further tasks are played in the place of groups that nothing is learnt from."""
+    """Check whether dropped groups are replaced by sampling more tasks."""
     return algorithm_class(config.algo).filter_group is not Algorithm.filter_group and config.dapo.rounds > 1
 
 
 def trained_episodes(config: Config) -> tuple[int, int]:
-    """The fewest and the most episodes that a run trains on or drops, if ``minutes`` do not end it."""
+    """Compute the fewest and most episodes that a run samples for training, if ``minutes`` do not end it."""
     each = config.rollout.tasks_per_iteration * config.rollout.group_size
     most = each * (config.dapo.rounds if _plays_again(config) else 1)
     if config.episodes is None:
@@ -215,7 +215,7 @@ def dry_run(config: Config, console: Console) -> None:
 
 
 def described_model(config: Config) -> Any:
-    """The configuration of the model that a run would load, without its weights.
+    """Load the configuration of a run's model, without its weights.
 
     Raises:
         MissingData: there is none.
@@ -233,7 +233,7 @@ def described_model(config: Config) -> Any:
 
 
 def device_bytes(device: str) -> int:
-    """How much memory a device has."""
+    """Return the device's memory in bytes."""
     if device.startswith("cuda"):
         return int(torch.cuda.get_device_properties(device).total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -253,7 +253,7 @@ def measured_speed(device: str, dtype: torch.dtype, size: int = 1024, seconds: f
 
 
 def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[str]:
-    """The plan as lines of text, the last of which says what does not fit and what would help."""
+    """Format the plan as lines of text; the last says what does not fit and what would help."""
 
     def table(title: str, items: dict[str, int]) -> list[str]:
         rows = [f"  {name:<34}{_size(size):>12}" for name, size in items.items()]

@@ -1,4 +1,4 @@
-"""Where a run's defaults come from: the paper's table, or, for the built-in tiny model, the recipe of its policy.
+"""Presets: the paper's hyperparameters, or the recipe of a built-in policy.
 
 A preset is only a set of defaults: every option on the command line wins over it.
 """
@@ -17,7 +17,7 @@ from tstar_train.tree import GAMMA, Credit, Nodes
 
 
 def paper(env: str) -> Config:
-    """The paper's hyperparameters (its table; 4 tasks x 8 episodes a batch, at most 20 steps in training, 4096 tokens)."""
+    """Return the paper's hyperparameters (4 tasks x 8 episodes a batch, at most 20 training steps, 4,096 tokens)."""
     return Config(env=env, model="auto", rollout=RolloutConfig(horizon=20, context_tokens=4096))
 
 
@@ -28,7 +28,7 @@ LARGE = {"qwen2.5-3b": "Qwen/Qwen2.5-3B-Instruct", "phi-4-mini": "microsoft/Phi-
 
 
 def large(env: str, name: str, model: str | None) -> Config:
-    """The paper's hyperparameters for one of its models.
+    """Return the paper's hyperparameters for one of its models.
 
     Args:
         env: environment.
@@ -44,7 +44,7 @@ def large(env: str, name: str, model: str | None) -> Config:
 
 
 def chosen(entry: EnvEntry, model: str | None, preset: str | None) -> tuple[Config, str]:
-    """The preset that was asked for, or the one for this environment and model, and a sentence that says so.
+    """Choose the requested preset, or the one for this environment and model; return it with a sentence on why.
 
     Raises:
         UnknownOption: see ``choose``.
@@ -60,7 +60,7 @@ def chosen(entry: EnvEntry, model: str | None, preset: str | None) -> tuple[Conf
 
 
 def tiny(entry: EnvEntry, model: str = "tiny") -> Config:
-    """What the recipe of a built-in policy says, chosen for two CPU cores on validation tasks (``tstar_train/recipes``).
+    """Return the preset of a built-in policy's recipe, chosen on validation tasks for two CPU cores.
 
     Args:
         entry: the environment.
@@ -95,7 +95,7 @@ def require_train_split(entry: EnvEntry) -> None:
 
 
 def with_algorithm(config: Config, name: str) -> Config:
-    """A preset with a base algorithm and the options that it sets, which rank above the preset's."""
+    """Apply a base algorithm and its default options, which override the preset's."""
     changed: dict[str, Any] = {"algo": name}
     for option, value in options_set_by(name).items():
         part, _, field = option.rpartition(".")
@@ -107,7 +107,7 @@ def with_algorithm(config: Config, name: str) -> Config:
 
 
 def with_nodes(config: Config, nodes: str) -> Config:
-    """A preset with another kind of node, and what belongs to it.
+    """Apply a node kind and its default options.
 
     By state that is the discount of states, and no grafts: credit by state is small, so that at the weight chosen for the paper's
     credit the surgical loss outweighed it on Blocksworld (docs/results/algorithms.md). By depth it is the paper's reading, grafts and all,
@@ -122,7 +122,7 @@ def with_nodes(config: Config, nodes: str) -> Config:
 
 
 def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:
-    """The preset for an environment and a model, and a sentence that says what was chosen and why.
+    """Choose the preset for an environment and a model; return it with a sentence on why.
 
     Raises:
         UnknownOption: nothing to train on, or ``auto`` where the package ships no weights for this environment.

@@ -30,7 +30,7 @@ ORDERS: dict[str, Any] = {
 
 
 def run_on_all_ranks(trainer: Trainer, name: str, *arguments: Any) -> Any:
-    """Called on the first rank: let all ranks do something, and do it too.
+    """Run a named task on all ranks; called on the first rank, which takes part.
 
     Args:
         trainer: of this rank.
@@ -53,7 +53,7 @@ def _run_task(trainer: Trainer, name: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def worker_loop(config: Config, world: Communicator) -> None:
-    """Called on every other rank: do what the first one orders, until it has no more.
+    """Run the tasks that the first rank broadcasts until it has no more; called on all other ranks.
 
     Raises:
         RankFailed: another rank failed; the message says what is saved.
@@ -72,7 +72,7 @@ def worker_loop(config: Config, world: Communicator) -> None:
 
 @contextmanager
 def all_ranks(config: Config, torchrun: Communicator | None = None) -> Iterator[Communicator]:
-    """Called on the first rank: keep the others at work within a ``with`` block.
+    """Keep the other ranks in their worker loop within a ``with`` block; called on the first rank.
 
     Args:
         config: what all of them build.
@@ -91,7 +91,7 @@ def all_ranks(config: Config, torchrun: Communicator | None = None) -> Iterator[
 
 @contextmanager
 def leading_rank(torchrun: Communicator | None) -> Iterator[None]:
-    """Called on the first rank that ``torchrun`` started: where no run begins within a ``with`` block, the others end without a word.
+    """Release ``torchrun``'s other ranks quietly if no run begins within a ``with`` block.
 
     Without it they would take the first one, which has said what is wrong with the options, for dead.
     """
@@ -104,7 +104,7 @@ def leading_rank(torchrun: Communicator | None) -> Iterator[None]:
 
 
 def torchrun_worker_loop(world: Communicator) -> None:
-    """Called on every other rank that ``torchrun`` started: wait for the run's options, then follow.
+    """Wait for the run's options, then enter the worker loop; called on ``torchrun``'s other ranks.
 
     Signals are for the first rank to obey: it finishes the iteration, saves, and ends the group.
     """

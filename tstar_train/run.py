@@ -97,7 +97,7 @@ class Validation:
             folder.draw_validation(records[-1])  # a kill after its line may have come before its points
 
     def due(self, iteration: int, last: bool) -> bool:
-        """Whether the weights after an iteration are to be validated and were not yet.
+        """Check whether an iteration's weights should be validated and were not yet.
 
         Args:
             iteration: how many there were.
@@ -108,7 +108,7 @@ class Validation:
 
     @property
     def on(self) -> bool:
-        """Whether the run validates."""
+        """True if the run validates."""
         return bool(self._tasks)
 
     @property
@@ -124,7 +124,7 @@ class Validation:
         return best
 
     def chosen(self, until: int) -> int | None:
-        """The best iteration up to one, of equal ones the earliest; None if none was validated."""
+        """Return the best validated iteration up to one, the earliest of equals; None if there is none."""
         seen = {iteration: mean for iteration, mean in self.means.items() if iteration <= until}
         return min(seen, key=lambda iteration: (-seen[iteration], iteration), default=None)
 
@@ -182,7 +182,7 @@ class Validation:
         run_on_all_ranks(trainer, "load", verified_best_checkpoint(self._folder.path, self.best))
 
     def report(self) -> dict[str, Any]:
-        """The entry of ``evaluation.json``: which weights were chosen, and by what."""
+        """Make the entry of ``evaluation.json``: which weights were chosen, and why."""
         return {
             "iteration": self.best,
             "by": "validation",
@@ -207,7 +207,7 @@ def train_on(
     stop: Stop,
     validation: Validation,
 ) -> bool:
-    """Iterations until the end. However it ends, the last whole state is saved, if one rank holds it.
+    """Train until the end. However it ends, the last whole state is saved, if one rank holds it.
 
     Args:
         trainer: changed in place.
@@ -369,7 +369,7 @@ def _run(
     stop: Stop,
     torchrun: Communicator | None,
 ) -> dict[str, Any]:
-    """The run itself, in a folder that is ours."""
+    """Run in a locked folder."""
     started = time.time()
     # An environment may change the process's folder; commands are for the user's, which stays.
     named, out = out, out.absolute()
@@ -471,13 +471,13 @@ _OUTSIDE = (InfrastructureError, EngineMismatch, RankFailed, EnvironmentFailed, 
 
 
 def _lacks_report(out: Path) -> bool:
-    """Whether a run with a summary was killed before its report: there is none, or that of before it was made longer."""
+    """Check whether a complete run was killed before its report: it is missing, or older than the summary."""
     report = out / "report.html"
     return not report.exists() or report.stat().st_mtime_ns < (out / "summary.json").stat().st_mtime_ns
 
 
 def _saved(out: Path) -> str:
-    """What of a run is safe on the disk, in a sentence without its full stop."""
+    """Say what is saved on disk, as a clause without a full stop."""
     newest = latest_checkpoint(out)
     if newest is None or not int(newest.name):
         return "No iteration was saved yet; what was measured is kept"

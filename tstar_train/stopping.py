@@ -1,4 +1,4 @@
-"""How a run is asked to stop, and the command that goes on: Ctrl-C, SIGTERM (a cluster's scheduler) or SIGHUP (a closed terminal)."""
+"""Stop signals of a run (Ctrl-C, SIGTERM of a scheduler, SIGHUP of a closed terminal), and the resume command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 
 
 def resume_command(out: Path) -> str:
-    """The command that goes on with a run, by the Python that runs it: ``python`` alone is another one where no environment is active.
+    """Format the command that resumes a run, with the path of the running Python.
 
     Args:
         out: folder of the run.
@@ -36,7 +36,7 @@ def resume_command(out: Path) -> str:
 
 
 def hidden_options(config: Config) -> list[str]:
-    """The command-line options of those values in which a secret was replaced by ``***``.
+    """List the command-line options whose secret values were replaced by ``***``.
 
     Args:
         config: as read from ``config.json``.
@@ -51,12 +51,12 @@ def hidden_options(config: Config) -> list[str]:
 
 
 def option(field: str) -> str:
-    """The command-line option of a field of options of the environment: ``--env-option``, ``--training-option``."""
+    """Return the command-line option of a config field: ``--env-option`` or ``--training-option``."""
     return f"--{field.removesuffix('s').replace('_', '-')}"
 
 
 class Stop:
-    """Whether a stop was asked for.
+    """Request to stop, set by a signal.
 
     Attributes:
         asked: a signal came.
@@ -93,7 +93,7 @@ def stop_signals() -> Iterator[Stop]:
 
 @contextmanager
 def unheard_by_children() -> Iterator[None]:
-    """Processes started within ignore the signals from their first moment on, until they install handlers of their own.
+    """Make processes started within the block ignore the signals until they install handlers.
 
     A terminal and a scheduler signal the whole group: a helper that died of it would take the iteration along that the main
     process is about to finish and save. What reaches this process meanwhile waits until the end of the block.

@@ -155,7 +155,7 @@ def waiting(console: Console, what: str) -> Iterator[Ticker]:
 
 
 def _ticker(console: Console, what: str, show: Callable[[str], None]) -> Ticker:
-    """A ticker whose texts follow the name of what goes on."""
+    """Make a ticker that prefixes its texts with the name of the activity."""
     return Ticker(
         lambda text: console.print(f"{what}: {text}", highlight=False, markup=False),
         (lambda text: show(f"{what}: {text}")) if console.is_terminal else None,
@@ -167,7 +167,7 @@ _EPISODE_GROUPS = 2  # groups per iteration whose episodes are kept: all of them
 
 
 class LoggerFailed(TStarError, RuntimeError):
-    """What shows a run's figures elsewhere failed; the run's own files and weights are whole."""
+    """A logger failed; the run's own files and weights are intact."""
 
 
 @contextmanager
@@ -208,7 +208,7 @@ class RunFolder:
         write_whole(self.path / name, text)
 
     def read(self, name: str) -> dict[str, Any]:
-        """A JSON file of this folder; empty if it is not there.
+        """Read a JSON file of this folder; empty if it is missing.
 
         Raises:
             BadData: it holds no object.
@@ -277,7 +277,7 @@ class RunFolder:
         self._validations.flush()
 
     def validations(self) -> list[dict[str, Any]]:
-        """What ``log_validation`` appended, killed writers' lines apart."""
+        """Read the records of ``log_validation``, without lines cut by a kill."""
         return [line.record for line in self._until(self.path / VALIDATIONS) or []]
 
     def cut(self, iterations: int) -> None:
@@ -332,7 +332,7 @@ class RunFolder:
                 path.unlink()
 
     def _until(self, path: Path, iterations: float = math.inf) -> list[_Line] | None:
-        """The whole lines of a file up to an iteration; None if it is not there."""
+        """Read the whole lines of a file up to an iteration; None if the file is missing."""
         if not path.is_file():
             return None
         kept = []
@@ -436,7 +436,7 @@ def _measured(result: IterationResult) -> dict[str, float]:
 
 
 def _drawn(validation: dict[str, Any]) -> list[tuple[str, float]]:
-    """What of a validation makes a curve."""
+    """Select a validation's figures that are plotted."""
     return [(name, validation[name]) for name in ("mean", "greedy") if validation.get(name) is not None]
 
 
@@ -449,12 +449,12 @@ class _Line(NamedTuple):
 
 
 def _has_episodes(metrics: dict[str, Any]) -> bool:
-    """Whether an iteration with these figures has lines in ``episodes.jsonl``: DAPO may have dropped all that it played."""
+    """Check whether an iteration wrote lines to ``episodes.jsonl``; DAPO may have dropped all its episodes."""
     return metrics.get("reward", 0.0) is not None or bool(metrics.get("failed_episodes"))
 
 
 def _most_telling(groups: list[Group]) -> list[Group]:
-    """The groups with most divergences, else the first ones."""
+    """Select the groups with most divergences, else the first ones."""
     return sorted(groups, key=lambda g: (-len(g.divergences), g.trajectories[0].group))[:_EPISODE_GROUPS]
 
 

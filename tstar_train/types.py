@@ -60,12 +60,12 @@ class Trajectory:
 
     @property
     def earned(self) -> float:
-        """What the environment gave: the terminal reward, in [0, 1], and all shaping before it."""
+        """Return of the environment: the terminal reward, in [0, 1], plus all shaping."""
         return self.episode.reward + sum(turn.shaping for turn in self.turns)
 
     @property
     def reward(self) -> float:
-        """What the group's trajectories are compared by."""
+        """Reward that the group's trajectories are compared by: ``earned`` minus ``penalty``."""
         return self.earned - self.penalty
 
     @property
@@ -131,7 +131,7 @@ class TokenSequence:
 
     @property
     def num_response_tokens(self) -> int:
-        """How many tokens the policy wrote."""
+        """Number of tokens that the policy wrote."""
         return sum(self.response_mask)
 
 
@@ -200,7 +200,7 @@ class Group:
 
 
 def without_failed(group: Sequence[Trajectory]) -> list[Trajectory]:
-    """The members that have a result and a turn, numbered anew: trees, grafts and the report count members by their place."""
+    """Drop failed and empty episodes and renumber the rest: trees, grafts and the report use member indices."""
     ordered = sorted(group, key=lambda t: failed(t.episode) or not t.turns)
     for place, trajectory in enumerate(ordered):
         trajectory.member = trajectory.episode.sample = place
@@ -265,7 +265,7 @@ class Grafts:
 
 @dataclass
 class KLWork:
-    """What the estimates cost.
+    """Cost of the KL estimates.
 
     Attributes:
         asked: single directions asked for.
@@ -285,7 +285,7 @@ class KLWork:
 
 
 def failed(episode: Episode) -> bool:
-    """Whether an episode failed, so that its reward means nothing."""
+    """Check whether an episode failed, so that its reward means nothing."""
     return episode.ended == "error"
 
 
@@ -330,7 +330,7 @@ class IterationData:
 
     @classmethod
     def merge(cls, parts: Sequence[IterationData]) -> IterationData:
-        """Joins the data of all ranks, in order of rank."""
+        """Join the data of all ranks, in order of rank."""
         whole = cls(parts[0].number, parts[0].done, parts[0].temperature)
         for part in parts:
             whole.groups += part.groups

@@ -135,7 +135,7 @@ def _episode_rows(
 
 
 def _whole(turns: list[Row]) -> list[Row]:
-    """The turns of an episode as one row, since each begins with the one before; a new one where a context was shortened."""
+    """Join an episode's turns into one row; start a new row where a context was truncated."""
     rows = [Row(list(turns[0].ids), list(turns[0].mask))]
     for turn in turns[1:]:
         row = rows[-1]
@@ -150,7 +150,7 @@ def _whole(turns: list[Row]) -> list[Row]:
 def _contrast_row(
     env: TextEnv[object, object], context: list[int], expert: str, codec: Codec, rng: random.Random
 ) -> Row:
-    """The expert's reply after the context, a failed branch and a successful one (the expert's, in another wording)."""
+    """Make a contrast row: context, a failed branch, a successful one, then the expert's reply."""
     here = env.snapshot()
     branches = []
     for reply in (env.mistake(str(rng.random())), env.oracle(wording=rng.randrange(4)) or expert):
@@ -338,7 +338,7 @@ class PracticeMix:
         self._weights = list(mix.values())
 
     def __call__(self, seed: str) -> TextEnv[Any, Any]:
-        """The environment of a seed."""
+        """Make the environment of a seed."""
         chosen = self._entries[0]
         if len(self._entries) > 1:
             chosen = random.Random(f"practice/{seed}").choices(self._entries, self._weights)[0]
@@ -409,7 +409,7 @@ def _build(
 
 
 def new_policy(recipe: Recipe, entry: EnvEntry, seed: int) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    """A tokenizer of the demonstrations, and a model with random weights that begins as the recipe says."""
+    """Train a tokenizer on demonstrations and initialise a model as the recipe says."""
     tokens = recipe.tokenizer
     texts = practice_rows(
         PracticeMix(recipe, entry), TextCodec(), 999, recipe.warm_start.demonstrations, recipe.env

@@ -21,7 +21,7 @@ from tstar_train.heartbeat import Heartbeat
 
 
 def stack_dump(without: Collection[int] = ()) -> str:
-    """The stacks of all threads, the main thread's first.
+    """Dump the stacks of all threads, the main thread's first.
 
     Args:
         without: identifiers of threads that are left out.
@@ -37,7 +37,7 @@ def stack_dump(without: Collection[int] = ()) -> str:
 
 
 def position() -> str:
-    """The innermost line of the main thread, as ``module:line, function``."""
+    """Return the innermost line of the main thread, as ``module:line, function``."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     return (
         "nowhere"
@@ -105,12 +105,12 @@ class Watchdog:
 
     @property
     def leads(self) -> bool:
-        """Whether this rank reports what happened: no rank before it answered."""
+        """True if this rank reports the failure: no lower rank answered."""
         return self._leads
 
     @property
     def ended(self) -> bool:
-        """Whether some rank has given up."""
+        """True if some rank has given up."""
         return self._known.is_set()
 
     def set_timeout(self, seconds: float) -> None:
@@ -120,7 +120,7 @@ class Watchdog:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """The time of a ``with`` block is one of waiting for others.
+        """Mark a ``with`` block as waiting for other ranks.
 
         Args:
             what: all ranks do there together.
@@ -137,7 +137,7 @@ class Watchdog:
         self._waiting = None
 
     def verdict(self, reason: str | None = None) -> str:
-        """Main thread: what happened, for the error that it raises.
+        """Explain what happened, for the error that the main thread raises.
 
         Args:
             reason: why this rank gives up, None if another one did.
@@ -149,7 +149,7 @@ class Watchdog:
         return self._verdict or reason or "another process of this run has given up"
 
     def close(self) -> None:
-        """The run is over, or no longer in need of a watch."""
+        """Stop watching."""
         self._closed.set()
         self._threads[0].join(timeout=2 * _POLL_SECONDS)
         self._heartbeat.close()
@@ -173,7 +173,7 @@ class Watchdog:
                 return
 
     def _listen(self) -> None:
-        """Whether another rank has given up; in a thread of its own, as a store may be out of reach."""
+        """Wait in a separate thread until another rank gives up, because the store may be unreachable."""
         self._listening.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
         while not self._closed.wait(_POLL_SECONDS) and not self._known.is_set():
             with suppress(RuntimeError):

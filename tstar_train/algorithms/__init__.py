@@ -41,7 +41,7 @@ def _built_in(name: str) -> type[Algorithm]:
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
-    """The class of an algorithm by its name on the command line, or as ``module:Class``.
+    """Look up an algorithm's class by its name on the command line, or import ``module:Class``.
 
     Raises:
         UnknownOption: no such algorithm, or what the module holds under that name is none.
@@ -68,7 +68,7 @@ def algorithm_class(name: str) -> type[Algorithm]:
 
 
 def options_set_by(name: str) -> Mapping[str, Any]:
-    """The options that an algorithm sets, by their names on the command line; they rank above a preset's.
+    """Look up an algorithm's default options, by their command-line names; they override a preset's.
 
     Raises:
         UnknownOption: no such algorithm.

@@ -46,11 +46,11 @@ class Algorithm(ABC):
         return
 
     def filter_group(self, group: Sequence[Trajectory]) -> bool:
-        """Whether a group is learnt from; where some are not, further tasks are played in their place (dynamic sampling)."""
+        """Return True to train on a group; dropped groups are replaced by sampling more tasks."""
         return True
 
     def temperature(self, done: float) -> float:
-        """The temperature of the sampling distribution, and of every log-probability of what was sampled.
+        """Return the sampling temperature; all log-probabilities of sampled tokens use it too.
 
         Args:
             done: share of the training that is done, from 0 to 1.
@@ -59,10 +59,10 @@ class Algorithm(ABC):
 
     @abstractmethod
     def episode_advantages(self, group: Sequence[Trajectory]) -> Advantages:
-        """What each turn is credited with for how its whole episode ended; the term that T-STAR replaces."""
+        """Compute each turn's advantage from the outcome of its episode; T-STAR replaces this term."""
 
     def step_advantages(self, group: Sequence[Trajectory]) -> Advantages | None:
-        """What each turn is credited with by itself; None without such a term."""
+        """Compute each turn's own advantage, added to the episode's; None if there is no such term."""
         return None
 
     def token_advantages(
@@ -77,7 +77,7 @@ class Algorithm(ABC):
         return
 
     def terms(self) -> list[Term]:
-        """The terms of the base loss."""
+        """Return the terms of the base loss."""
         from tstar_train.learner.terms import KLTerm, PolicyTerm
 
         optim = self.config.optim

@@ -22,7 +22,7 @@ class DAPO(GRPO):
     """
 
     def shape_rewards(self, trajectories: Sequence[Trajectory]) -> None:
-        """The soft overlong penalty. The limit is one of a reply, so the longest reply of an episode decides."""
+        """Apply the soft overlong penalty; the longest reply of an episode decides, since the limit is per reply."""
         dapo, most = self.config.dapo, self.config.rollout.max_tokens
         for trajectory in trajectories:
             longest = max((len(turn.reply) for turn in trajectory.turns), default=0)
@@ -40,7 +40,7 @@ class DAPO(GRPO):
 
 
 class DAPOPaper(DAPO):
-    """As the T-STAR paper words it: DAPO with the ratio clipped to [0.8, 1.2] and a sampling temperature that falls from 1.0 to 0.5.
+    """DAPO as the T-STAR paper describes it: ratio clipped to [0.8, 1.2], sampling temperature falling from 1.0 to 0.5.
 
     Its "dynamic advantage scaling" is not defined there; here it is the standard deviation of the group, by which GRPO's advantage is
     divided.

@@ -47,7 +47,7 @@ class GiGPO(Algorithm):
 
 
 def turn_rewards(trajectory: Trajectory) -> list[float]:
-    """What each turn of an episode earned, shape (turns,): shaping on the way, and all else with its end."""
+    """Compute each turn's reward, shape (turns,): shaping on the way, the rest at the last turn."""
     rewards = [turn.shaping for turn in trajectory.turns]
     rewards[-1] += trajectory.reward - sum(rewards)
     return rewards

@@ -68,7 +68,7 @@ class PPO(Algorithm):
 
 
 def rewards_by_token(trajectory: Trajectory, rows: Sequence[TokenSequence]) -> np.ndarray:
-    """What each position of an episode's rows earned, shape (positions of all rows,): a turn's reward on its last token.
+    """Compute the reward at each position of an episode's rows: a turn's reward is at its last token.
 
     Args:
         trajectory: the episode.

@@ -39,7 +39,7 @@ class TStar:
         self._sampling = sampling
 
     def trees(self, groups: Sequence[Sequence[Trajectory]], number: int, work: KLWork) -> list[Tree | None]:
-        """The cognitive tree of each group; None where nothing would be learnt from it.
+        """Build the cognitive tree of each group; None for groups that give no learning signal.
 
         A group whose rewards are all equal has advantage 0 everywhere, so its tree is built for statistics only.
 
@@ -74,7 +74,7 @@ class TStar:
         return trees
 
     def estimator(self, group: Sequence[Trajectory], number: int, work: KLWork) -> ActionKL | ExactKL | None:
-        """What tells how far the policy's actions in two contexts of a group lie apart; None where nobody is asked."""
+        """Make the KL estimator of a group; None if nodes are states, which need none."""
         config, options = self._config, self._config.tree
         if options.nodes == "state":
             return None  # equal states are equal by the environment's word
@@ -94,14 +94,14 @@ class TStar:
         )
 
     def value(self, tree: Tree | None, base: Advantages) -> Advantages:
-        """The Q-tree's advantages, or the algorithm's own where there is no tree or ``tree.enabled`` is off."""
+        """Compute the Q-tree's advantages; the base algorithm's if there is no tree or ``tree.enabled`` is off."""
         if tree is None or not self._config.tree.enabled:
             return base
         options = self._config.tree
         return tree.advantages(baseline=options.baseline, credit=options.credit)
 
     def divergences(self, tree: Tree | None) -> list[Divergence]:
-        """Where the group's ways part into better and worse ones."""
+        """Find the group's divergences: nodes where better and worse branches part."""
         return (
             []
             if tree is None

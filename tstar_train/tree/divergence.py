@@ -1,4 +1,4 @@
-"""Where trajectories part for better and worse: the steps at which a thought is worth grafting."""
+"""Divergences: steps where better and worse branches part and a thought is worth grafting."""
 
 from __future__ import annotations
 

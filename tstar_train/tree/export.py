@@ -117,7 +117,7 @@ def tree_to_dict(
 def credits_of(
     tree: Tree, group: Sequence[TrajectoryLike], baseline: Baseline
 ) -> dict[str, list[list[float]]]:
-    """What each way to credit a group's steps gives, one number per step and trajectory, to be read side by side.
+    """Compute the advantages under each credit rule side by side, one number per step and trajectory.
 
     `grpo` is the episode's; of a tree by depth `depth_value` is the paper's and `depth_transition` what a step gains in it;
     `state_value` and `state_transition` are those of states with gamma .95, left out where steps have no state key. A run by state

@@ -100,7 +100,7 @@ class Bucket:
         self.open = list(combinations(sorted(self.members), 2))
 
     def propose(self) -> list[tuple[int, int]]:
-        """The next pairs to ask about, none of which any answers to the others could settle."""
+        """Return the next pairs to compare; no answer about the others could settle any of them."""
         if_all_pass = Components(dict(self.components.parent))
         proposed: list[tuple[int, int]] = []
         later: list[tuple[int, int]] = []
@@ -146,7 +146,7 @@ Prefetch = Callable[[Sequence[tuple[Any, list[Triple]]]], None]
 
 @dataclass
 class PairCounts:
-    """What became of the pairs of steps at one depth: possible = ending + history + connected + tested.
+    """Counts of the pairs of steps at one depth: possible = ending + history + connected + tested.
 
     Attributes:
         possible: all pairs at one depth.
@@ -216,7 +216,7 @@ def _next(
     answers: list[float] | None,
     found: dict[int, tuple[Classes, PairCounts]],
 ) -> list[Triple]:
-    """What a group asks next; nothing once it has `found` its classes."""
+    """Return a group's next comparisons; empty once its classes are `found`."""
     try:
         return next(asking[number]) if answers is None else asking[number].send(answers)
     except StopIteration as done:
@@ -264,7 +264,7 @@ def _questions(
 def _below(
     pairs: list[Triple], eps_kl: float, symmetry: Symmetry, counts: PairCounts
 ) -> Generator[list[Triple], list[float], list[bool]]:
-    """Whether each pair (t, i, j) with i < j is functionally equivalent."""
+    """Decide for each pair (t, i, j) with i < j whether it is functionally equivalent."""
     counts.tested += len(pairs)
     backward = [(t, j, i) for t, i, j in pairs]
     if symmetry == "mean":

@@ -1,4 +1,4 @@
-"""What a cognitive tree is made of: the trajectories it reads and the merged nodes it consists of.
+"""Nodes of a cognitive tree, and the trajectories that it reads.
 
 Step t (0-based) of trajectory i is the member `(i, t)`, at depth t + 1. Depth 0 is the root, the task prompt,
 whose members are `(i, -1)`: the moment before each trajectory's first step.
@@ -24,7 +24,7 @@ class StepLike(Protocol):
     def observation(self) -> str: ...
     @property
     def modifies_state(self) -> bool:
-        """Whether this action, as executed, changed the state."""
+        """True if this action, as executed, changed the state."""
 
     @property
     def effect_key(self) -> str:

@@ -20,7 +20,7 @@ from tstar_train.tree.node import Member, Node, TrajectoryLike
 def state_nodes(
     group: Sequence[TrajectoryLike], rewards: Sequence[float], gamma: float, start_key: str | None
 ) -> tuple[tuple[Node, ...], dict[Member, Node]]:
-    """The nodes of a group by state, and where each step leads.
+    """Merge a group's steps by state; return the nodes and where each step leads.
 
     V(s) is the mean over all visits of s, in all trajectories, of gamma^(steps left) R; a leaf's value is its trajectory's own R. The
     graph may hold cycles, so nothing is backed up along its edges.
@@ -68,7 +68,7 @@ def state_nodes(
 
 
 def _children(node: Node, node_of: dict[Member, Node]) -> dict[Node, frozenset[int]]:
-    """The states that a node's transitions lead to, itself left out, each with the trajectories that went there at least once."""
+    """List the successor states of a node, itself excluded, with the trajectories that reached each."""
     through: defaultdict[Node, set[int]] = defaultdict(set)
     for i, t in node.members:
         child = node_of.get((i, t + 1))
@@ -191,11 +191,11 @@ class Tree:
 
     @property
     def zero_variance(self) -> bool:
-        """Whether the rewards are all equal, so that nothing can be learnt from comparing them."""
+        """True if all rewards are equal, so that comparing them teaches nothing."""
         return reward_moments(self.rewards)[1] == 0
 
     def node_of(self, i: int, t: int) -> Node:
-        """The node that step t of trajectory i was merged into; t = -1 is the root.
+        """Return the node that step t of trajectory i was merged into; t = -1 is the root.
 
         Raises:
             IndexError: there is no such step.
@@ -210,7 +210,7 @@ class Tree:
     def advantages(
         self, eps: float = 1e-6, baseline: Baseline = "group", credit: Credit = "value"
     ) -> list[NDArray[np.float64]]:
-        """The advantage of every step, one array [T_i] per trajectory.
+        """Compute the advantage of every step, one array [T_i] per trajectory.
 
         Args:
             eps: added to the sample standard deviation of the rewards.
@@ -235,16 +235,16 @@ class Tree:
         return step_advantages(after, self.rewards, self.gamma, eps, baseline)
 
     def divergences(self, delta: float = 0.3, shrink: float = 0.0) -> list[Divergence]:
-        """The nodes whose children differ in value by more than `delta`; see `find_divergences`."""
+        """Find the nodes whose children differ in value by more than `delta`; see `find_divergences`."""
         return find_divergences(self.nodes, self.rewards, delta, shrink, self._passage)
 
     def _passage(self, node: Node, child: Node, i: int) -> int:
-        """The step by which trajectory i first went from a node to its child."""
+        """Return the step by which trajectory i first went from a node to its child."""
         left = sorted(t for j, t in node.members if j == i)
         return next(t + 1 for t in left if self._node_of[i, t + 1] is child)
 
     def stats(self, delta: float = 0.3, shrink: float = 0.0) -> dict[str, float]:
-        """The figures of one tree, as in the paper's table of tree statistics.
+        """Compute the tree's statistics, as in the paper's table.
 
         Args:
             delta: as for `divergences`.
@@ -396,7 +396,7 @@ def build_trees(
 
 
 def _rewards(group: Sequence[TrajectoryLike]) -> tuple[float, ...]:
-    """What a group's trajectories earned.
+    """Return the rewards of a group's trajectories.
 
     Raises:
         ValueError: no trajectories, one without steps, or a reward that is not finite; before any model call is spent.
