@@ -98,7 +98,7 @@ def test_the_agent_plays(endpoint: str, tmp_path: Path) -> None:
 
 
 def test_it_says_how_to_play_many_episodes_at_once() -> None:
-    shown = README.partition("## Benchmark an agent")[2].partition("## Train")[0]
+    shown = README.partition("## Benchmark your own agent")[2].partition("## Train")[0]
     (command,) = [line for line in shown.splitlines() if "--agent my_agent:ChatAgent" in line]
     assert "--concurrency" in command
 
