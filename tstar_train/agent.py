@@ -20,21 +20,21 @@ _ONE_AT_A_TIME = threading.Lock()  # threads that compute side by side take long
 
 
 class PolicyAgent:
-    """Plays one episode at a time with the local engine.
+    """Agent that plays one episode at a time with the local engine.
 
-    Where the context leaves no room for a reply, however many turns are left out, it says nothing until the episode ends.
+    If the context leaves no room for a reply, even without older turns, it replies with nothing until the episode ends.
 
     Args:
         policy: model and codec.
         prompt: the environment's rules, for codecs that show them.
         seed: of the samples.
-        temperature: 0 is greedy.
+        temperature: of sampling; 0 is greedy.
         max_tokens: longest reply.
         seen: how the policy sees its environment, and the environment's options.
 
     Attributes:
-        env_options: how the environment is to be made for it.
-        engine: what samples its replies.
+        env_options: options that the environment must be made with.
+        engine: samples its replies.
     """
 
     def __init__(
@@ -132,12 +132,12 @@ def load_agent(
     Args:
         env_id: environment it will play.
         seed: of its samples.
-        temperature: 0 is greedy.
+        temperature: of sampling; 0 is greedy.
         model: as for the trainer's ``--model``.
         max_tokens: longest reply; None: what the tiny policy is trained with, for other models 512 or a quarter of what they take.
 
     Raises:
-        UnknownOption: replies may be so long that no context fits before them.
+        UnknownOption: the maximum reply length leaves no room for a context.
     """
     entry = find_entry(env_id)
     policy = load_policy(model, policy_name(entry))

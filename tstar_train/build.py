@@ -38,7 +38,7 @@ VALIDATION = "valid"  # the split that weights are chosen by
 
 
 def build(config: Config, world: Communicator, console: Console | None = None) -> Trainer:
-    """Policy, engine, learner and algorithm of one rank, as the options say.
+    """Make the trainer of one rank: policy, engine, learner and algorithm.
 
     Raises:
         UnknownOption: replies may be so long that no context fits before them, or the options do not fit the environment.
@@ -70,7 +70,7 @@ def limit_of(config: Config, described: Any) -> int:
         described: the model's configuration.
 
     Raises:
-        UnknownOption: replies may be so long that no context fits before them.
+        UnknownOption: the maximum reply length leaves no room for a context.
     """
     limit = context_limit(described, config.rollout.context_tokens)
     if config.rollout.max_tokens >= limit:
@@ -85,7 +85,7 @@ def trainer_of(config: Config, policy: Policy, world: Communicator) -> Trainer:
     """Make a trainer as ``build`` does, around an existing policy.
 
     Raises:
-        UnknownOption: the ranks, which ``torchrun`` may have started, do not share the tasks evenly.
+        UnknownOption: the number of ranks does not divide the number of tasks.
     """
     if config.rollout.tasks_per_iteration % world.size:  # a rest would never be played
         raise UnknownOption(
@@ -142,7 +142,7 @@ def device_of(config: Config) -> str:
 def processes_of(config: Config) -> int:
     """Choose the number of processes: as requested, else one per core for a small model on a CPU.
 
-    Where they do not divide the tasks of an iteration evenly it is fewer: each plays as many as the others.
+    Reduced to a number that divides the tasks of an iteration.
     """
     if config.processes is not None:
         return config.processes
@@ -157,10 +157,10 @@ def processes_of(config: Config) -> int:
 
 
 def make_env(config: Config) -> TextEnv[Any, Any]:
-    """One environment of the run, which checks the options before anything is played.
+    """Make one environment of the run, which checks its options.
 
     Raises:
-        UnknownOption: an option that the environment does not have, one that the run decides, or nothing to train on.
+        UnknownOption: the environment lacks an option, the run itself sets it, or there are no training tasks.
     """
     entry = find_entry(config.env)
     for options in (config.env_options, config.training_options):
@@ -196,7 +196,7 @@ def held_out_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
 
 
 def validation_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
-    """Ids that weights are chosen by, of the split ``valid``; none where nothing is validated.
+    """List the ids of the validation tasks (split ``valid``); empty without validation.
 
     Raises:
         UnknownOption: there are none, or the run trains on tasks of that split or is measured on them. Splits are compared by their tasks,

@@ -38,10 +38,10 @@ class Progress:
     """Progress of a run.
 
     Attributes:
-        iteration: iterations done.
+        iteration: number of finished iterations.
         seconds: of training so far.
         episodes: played in training so far.
-        wall_seconds: since the run was first started, measurements included, without the time between a stop and a resume.
+        wall_seconds: since the start, with measurements and without pauses between stop and resume.
     """
 
     iteration: int = 0
@@ -64,14 +64,14 @@ def save_checkpoint(
 ) -> Path:
     """Write ``checkpoints/<iteration>`` under a run folder, then delete older ones beyond ``keep``.
 
-    A killed writer leaves a folder named ``.partial-...``, which is never read and is removed by the next writer or reader.
+    A killed writer leaves a folder ``.partial-...``: it is never read, and the next writer or reader removes it.
 
     Args:
         folder: of the run.
-        trainer: a whole state of it.
-        progress: how far it is.
-        keep: how many checkpoints stay.
-        chosen: which iteration validation had chosen up to a given one; the choices of those that stay, stay too.
+        trainer: with a complete state (``trainer.whole``).
+        progress: of the run.
+        keep: number of latest checkpoints to keep.
+        chosen: maps an iteration to the best one validated until then; the best of kept checkpoints are kept too.
     """
     root = folder / "checkpoints"
     root.mkdir(parents=True, exist_ok=True)
@@ -161,8 +161,8 @@ def read_state(
 
     Args:
         path: of its folder.
-        iteration: that it must be of; None: the one that the folder's name says.
-        mend: what to do where it cannot be used, for the message.
+        iteration: expected iteration; None: the one in the folder's name.
+        mend: advice for the error message.
 
     Raises:
         BadCheckpoint: a file is missing or damaged.
@@ -197,7 +197,7 @@ _STATE = {
 
 
 def check_same_options(path: Path, state: dict[str, Any], config: Config) -> None:
-    """Refuse to go on from a checkpoint with other options than it was made with; more iterations are no others.
+    """Refuse to resume a checkpoint with options other than its own; more iterations are allowed.
 
     Raises:
         UnknownOption: options were edited; they are named.
@@ -261,7 +261,7 @@ _UNREADABLE = (
 
 
 def load_state(trainer: Trainer, path: Path) -> None:
-    """Bring a rank back to a checkpoint that ``read_state`` has verified; all ranks call it.
+    """Load a checkpoint that ``read_state`` has verified; all ranks call it.
 
     Raises:
         BadCheckpoint: a file is missing, damaged, or of another model.
@@ -292,11 +292,11 @@ def best_folder(out: Path) -> Path:
 
 
 def keep_best_checkpoint(out: Path, iteration: int) -> None:
-    """Let ``best`` be what ``checkpoints/<iteration>`` is, in place of what it was. Files are shared where there are hard links.
+    """Replace ``best`` by a copy of ``checkpoints/<iteration>``, with hard links where possible.
 
     Args:
         out: the run folder.
-        iteration: whose checkpoint is there.
+        iteration: of an existing checkpoint.
     """
     checkpoint, partial = _checkpoint(out, iteration), out / ".partial-best"
     remove_folder(partial)
@@ -307,10 +307,10 @@ def keep_best_checkpoint(out: Path, iteration: int) -> None:
 
 
 def restore_best_checkpoint(out: Path, iteration: int) -> None:
-    """Bring ``best`` to an iteration if it is another one's: the run was killed before it was replaced, or resumes from further back.
+    """Restore ``best`` to an iteration if it is another one's, after a kill or a resume from an earlier checkpoint.
 
     Raises:
-        BadCheckpoint: it is damaged, or is to be made from a checkpoint that is.
+        BadCheckpoint: it, or the checkpoint to copy, is damaged.
     """
     try:
         found = read_json(best_folder(out) / "state.json").get("iteration")
@@ -328,7 +328,7 @@ def verified_best_checkpoint(out: Path, iteration: int) -> Path:
     """Return the best checkpoint's folder after verifying all its files.
 
     Raises:
-        BadCheckpoint: it is damaged, or another iteration's.
+        BadCheckpoint: it is damaged, or of another iteration.
     """
     path = best_folder(out)
     read_state(
@@ -342,10 +342,10 @@ def _checkpoint(out: Path, iteration: int) -> Path:
 
 
 def replace_folder(new: Path, old: Path) -> None:
-    """Put a folder in another one's place.
+    """Replace a folder by another one.
 
-    Linux exchanges the two in one stroke. Where it cannot (other systems, some network mounts) the name is missing for a moment between
-    two renames; a run that is killed then makes it again from the checkpoint, which is kept as long.
+    Linux exchanges the two atomically. Elsewhere (other systems, some network mounts) the name is missing for a moment between two
+    renames; a run killed then is repaired from the checkpoint, which is kept until later.
     """
     doomed = old.with_name(f".partial-old-{old.name}")
     remove_folder(doomed)
@@ -364,10 +364,10 @@ def remove_folder(path: Path) -> None:
 
 
 def exchange_folders(one: Path, other: Path) -> bool:
-    """Exchange two folders by name in one stroke (renameat2).
+    """Exchange two folders atomically (renameat2).
 
     Returns:
-        Whether the system could; else both are where they were.
+        True if the system supports it; otherwise nothing is changed.
     """
     try:
         call = ctypes.CDLL(None, use_errno=True).renameat2
@@ -382,10 +382,10 @@ def resumed(
     """Find and verify a run's newest checkpoint; return it with the options to resume with.
 
     Args:
-        out: the run folder, which must be ours (see ``claim``).
+        out: the run folder, locked by this process (``lock_run_dir``).
         config: what its ``config.json`` says.
-        iterations: train up to so many, None for as many as it was started with.
-        console: for what is said.
+        iterations: new total number of iterations; None: unchanged.
+        console: for notes.
 
     Returns:
         (checkpoint or None if there is none yet, options).
@@ -439,7 +439,7 @@ def with_secrets(config: Config, given: Mapping[str, Sequence[str]], out: Path) 
         out: the run folder, for messages.
 
     Raises:
-        UnknownOption: one is missing, or one is given that the run has otherwise.
+        UnknownOption: a secret is missing, or a given option differs from the run's.
     """
     for field in ENVIRONMENT_OPTIONS:
         stored = getattr(config, field)
@@ -465,7 +465,7 @@ def finished(out: Path, config: Config, checkpoint: Path | None) -> dict[str, An
     """Read the summary of a complete run; None if it is incomplete.
 
     Raises:
-        BadData: the summary, or what was logged, is damaged or not of this run.
+        BadData: the summary or a log is damaged, or of another run.
     """
     path = out / "summary.json"
     if not path.exists():
@@ -490,9 +490,9 @@ def _longer(config: Config, iterations: int, before: Any, out: Path) -> Config:
 
 
 def _extend(out: Path, checkpoint: Path, state: dict[str, Any], config: Config) -> None:
-    """Write down that a run goes on, keeping the result that it had.
+    """Record that a run is extended, keeping its earlier result.
 
-    The options come first and the checkpoint's word of them last: killed in between, the same command does the rest.
+    The options are written first and the checkpoint's copy last: after a kill in between, the same command completes it.
     """
     had = state["iteration"]
     write_whole(out / "config.json", config.to_json())

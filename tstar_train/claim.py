@@ -20,18 +20,18 @@ _BEGUN = {LOCK, "trees", "config.json", ".config.json.partial"}
 
 @contextmanager
 def lock_run_dir(out: Path, *, resume: bool = False, used: str = "") -> Iterator[None]:
-    """Hold a folder for the time of a ``with`` block.
+    """Lock a run folder for the time of a ``with`` block.
 
     Args:
-        out: the folder. A new one is made, with all above it; where the block fails before it wrote anything they are removed again.
-        resume: the folder holds what is to go on.
-        used: what to do where the folder holds something, for the message; by default what a run can do.
+        out: the folder, created with its parents if missing; removed again if the block fails before it wrote anything.
+        resume: True if the folder holds the run to resume.
+        used: advice for the message if the folder is not empty; by default for a run.
 
     Raises:
-        UnknownOption: no folder can be there, or, unless ``resume``, it holds something already.
+        UnknownOption: the folder cannot be created, or is not empty (unless ``resume``).
         InUse: another process writes there.
-        WriteFailed: it cannot be written, or its file system has no locks.
-        BadData: a part of it is a link: what is removed or cut there would be somewhere else.
+        WriteFailed: it is not writable, or its file system has no locks.
+        BadData: a part of it is a link, so that removing or truncating it would change files elsewhere.
     """
     made = [path.absolute() for path in ([] if resume else _make(out))]
     place = out.absolute()  # an environment may change the process's folder
@@ -57,10 +57,10 @@ def lock_run_dir(out: Path, *, resume: bool = False, used: str = "") -> Iterator
 
 
 def _refuse_links(out: Path) -> None:
-    """Require that what a run removes or cuts is in its folder: old checkpoints, trees that are made again, ends of logs.
+    """Check that files that a run removes or truncates are in its folder: checkpoints, trees, logs.
 
     Raises:
-        BadData: a part of it, or of its checkpoints, is a link.
+        BadData: a part of the folder, or of its checkpoints, is a link.
     """
     # One level further down only for folders that are removed whole, or from which files are.
     inner = [path for name in ("checkpoints", "trees") for path in (out / name).glob("*")]

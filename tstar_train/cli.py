@@ -1,6 +1,6 @@
 """The commands' options: tyro over the configuration dataclasses, on top of a preset.
 
-What imports torch is imported where it is called: that takes seconds, and help and mistyped options need none of it.
+Modules that import torch are imported where they are needed: it takes seconds, and help and option errors do not need it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BY_STATE = (
 class Output(Console):
     """Console of a run: as wide as the terminal or COLUMNS; in a pipe without COLUMNS, lines are not wrapped.
 
-    A reader that goes away (``| head``) is an error as any other, so that a run saves what it has.
+    A closed pipe (``| head``) is an error like any other, so that the run saves its state.
     """
 
     def __init__(self) -> None:

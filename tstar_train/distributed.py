@@ -57,13 +57,13 @@ class Communicator(Protocol):
         """Broadcast the first rank's value to every rank."""
 
     def external_collectives(self, what: str) -> AbstractContextManager[None]:
-        """Let other code make calls over the group within a ``with`` block; where one fails no further call can be made.
+        """Let other code make collective calls within a ``with`` block; after a failure no further call can be made.
 
         Args:
-            what: what the other code does, in words.
+            what: description of the other code, for messages.
 
         Raises:
-            RankFailed: one failed, in the place of a ``RuntimeError``.
+            RankFailed: a call failed (instead of a ``RuntimeError``).
         """
 
     def set_timeout(self, minutes: float) -> None:
@@ -117,20 +117,20 @@ class ProcessGroup:
     """Ranks that talk through torch.distributed.
 
     Attributes:
-        watch: ends the run where a rank waits too long.
-        called: whether the ranks have done anything together yet.
+        watch: watchdog; ends the run if a rank waits too long.
+        called: True once the ranks have made a collective call.
 
     Args:
         rank: of this process, from 0.
         size: how many there are.
-        store: where they find one another.
-        minutes: how long one waits for another before the run is given up.
-        complaint: what is known of the others when one does not answer (for example that it died), None if they seem alive.
-        backend: of torch.distributed; gloo has to serve tensors on the CPU.
-        end: what else is to be ended where this process has to end at once.
+        store: key-value store for the rendezvous.
+        minutes: timeout of a wait for another rank.
+        complaint: describes a dead rank when one does not answer; None if all seem alive.
+        backend: of torch.distributed; gloo is required for CPU tensors.
+        end: called when this process must exit at once, to end what it started.
 
     Raises:
-        RankFailed: they cannot reach one another.
+        RankFailed: the ranks cannot reach one another.
     """
 
     def __init__(
@@ -227,10 +227,10 @@ class ProcessGroup:
         self.watch.close()
 
     def _wait(self, what: str, begin: Callable[[], Any]) -> None:
-        """Join a call and wait for the others; the wait can be interrupted, and ends where the watch gives up.
+        """Join a collective call and wait for the others; interruptible, and ends when the watchdog gives up.
 
         Raises:
-            RankFailed: one died, or none of them went on for the time that is waited.
+            RankFailed: a rank died, or the timeout is over.
         """
         if self._failure is not None:
             raise self._failure
@@ -279,8 +279,8 @@ def raise_on_any_rank(world: Communicator) -> Iterator[None]:
     """Raise an error of one rank's block on all ranks, so that none waits in vain.
 
     Raises:
-        TStarError: of the first rank that failed, as it is. The first rank's own error comes first, of whatever kind it is.
-        RankFailed: another rank failed by an error that is not the suite's own; the message holds its traceback.
+        TStarError: error of the lowest failing rank, unchanged. Rank 0's own error of any type takes precedence.
+        RankFailed: another rank raised a foreign error; the message holds its traceback.
     """
     failure: Exception | None = None
     try:
@@ -362,12 +362,12 @@ class Helpers:
 def launched(size: int, work: Work, minutes: float) -> Iterator[Communicator]:
     """Start worker processes as the other ranks for a ``with`` block; yield the first rank's communicator.
 
-    They end when the block does: by themselves if ``work`` has returned, else because the group is gone.
+    They end with the block: by themselves once ``work`` has returned, else because the group is gone.
 
     Args:
         size: ranks, this process included; 1 starts nothing.
-        work: what the others do.
-        minutes: how long one waits for another.
+        work: main function of the other ranks.
+        minutes: timeout of a wait for another rank.
 
     Raises:
         RankFailed: one died before it was ready.
@@ -423,13 +423,13 @@ def launched(size: int, work: Work, minutes: float) -> Iterator[Communicator]:
 
 
 def from_torchrun(minutes: float) -> Communicator | None:
-    """Our place in the group that ``torchrun`` (or the deepspeed launcher) started; None if none did.
+    """Join the process group that ``torchrun`` or the deepspeed launcher started; None if neither did.
 
     Args:
-        minutes: how long one rank waits for another.
+        minutes: timeout of a wait for another rank.
 
     Raises:
-        RankFailed: they do not meet.
+        RankFailed: the ranks do not meet in time.
     """
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ or "MASTER_ADDR" not in os.environ:
         return None
@@ -461,9 +461,9 @@ def from_torchrun(minutes: float) -> Communicator | None:
 
 
 def card_towards(host: str, port: int) -> str | None:
-    """Name of the network card by which a host is reached; None where that is this machine by its loopback, or is not known.
+    """Find the network interface that reaches a host; None for the loopback or if unknown.
 
-    gloo would take the card that this machine's own name belongs to, which is often the loopback: then no other host reaches it.
+    By default gloo takes the interface of this machine's host name, often the loopback, which no other host reaches.
     """
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -484,7 +484,7 @@ def card_towards(host: str, port: int) -> str | None:
 def _helper(work: Work, rank: int, size: int, store_path: str, minutes: float) -> None:
     """Run a worker process (its main function).
 
-    Signals are the main process's to handle (``unheard_by_children``); where that process ends, so does the group.
+    The main process handles signals (``unheard_by_children``); if it ends, so does the group.
     """
     torch.set_num_threads(1)
     _stay_on_this_machine()

@@ -31,14 +31,13 @@ class Measurement:
     """One policy on the held-out tasks; all figures are fractions of 1.
 
     Attributes:
-        per_task: mean reward at temperature 1 of each task, in order of task; None where all of its episodes failed for want of
-            infrastructure.
-        greedy_per_task: reward of the greedy episode of each task; None where it failed so.
+        per_task: mean reward at temperature 1 of each task, in order of task; None if infrastructure errors lost all its episodes.
+        greedy_per_task: reward of each task's greedy episode; None if it was lost.
         kinds: kind of each task ("" if unknown).
-        failed: how many episodes failed so; they are in no figure.
-        solved_per_task: as ``per_task``, of success instead of the reward; empty in what older versions recorded.
-        greedy_solved_per_task: as ``greedy_per_task``, of success.
-        overlong: how many episodes ended because their context left no room for a reply; they count with a reward of 0.
+        failed: number of episodes lost to infrastructure errors; they are in no figure.
+        solved_per_task: as ``per_task``, for success; empty in records of older versions.
+        greedy_solved_per_task: as ``greedy_per_task``, for success.
+        overlong: number of episodes whose context left no room for a reply; they count with reward 0.
     """
 
     per_task: list[float | None]
@@ -53,15 +52,15 @@ class Measurement:
     def from_report(
         cls, record: Any, where: object = "the measurement", tasks: int | None = None
     ) -> Measurement:
-        """Read back what ``report`` gave.
+        """Read a record written by ``report``.
 
         Args:
             record: of a file.
             where: the file, for the message.
-            tasks: how many tasks it must have measured, None for any number.
+            tasks: expected number of tasks; None for any.
 
         Raises:
-            BadData: it is not one, or not of so many tasks.
+            BadData: it is no such record, or of another number of tasks.
         """
         if not isinstance(record, dict):
             raise BadData(f"{where}: a measurement is expected, found {record!r:.40}")
@@ -132,14 +131,14 @@ class Measurement:
 
 
 def measure(trainer: Trainer, tasks: Sequence[str], split: str | None = None) -> Measurement:
-    """Play held-out tasks at temperature 1 and greedily; all ranks call it, and the first gets the measurement.
+    """Play held-out tasks at temperature 1 and greedily. All ranks call it; the first gets the measurement.
 
-    The noise is the same for every policy and every run, so that differences between them are paired.
+    Random numbers are the same for every policy and run, so that differences are paired.
 
     Args:
-        trainer: whose policy plays.
+        trainer: its policy plays.
         tasks: ids.
-        split: of the tasks; None: the one that the run is measured on.
+        split: of the tasks; None: the evaluation split.
 
     Raises:
         InfrastructureError: most episodes failed.
@@ -182,23 +181,23 @@ def play_held_out(
     seed: str,
     told: Callable[[int, int], None] | None = None,
 ) -> list[Episode]:
-    """Play tasks without learning, each rank its part; all ranks call it.
+    """Play tasks without training, each rank its share; all ranks call it.
 
     Args:
-        trainer: whose policy plays.
+        trainer: its policy plays.
         tasks: ids.
         split: of the tasks.
-        samples: episodes of each.
-        temperature: 0 is greedy.
-        seed: it does not name the weights, so that before and after share their noise.
-        told: called before each turn with the number of episodes of this rank that have ended, and of the turn, from 1.
+        samples: episodes per task.
+        temperature: of sampling; 0 is greedy.
+        seed: of the samples; equal before and after training, so that their noise is shared.
+        told: called before each turn with this rank's number of finished episodes and the turn, from 1.
 
     Returns:
-        On the first rank the episodes in order of task, then sample; on the others none.
+        On the first rank the episodes in order of task, then sample; on other ranks an empty list.
 
     Raises:
         InfrastructureError: most episodes of a batch failed.
-        EngineMismatch: the engine did not take over the policy's weights.
+        EngineMismatch: the engine did not load the policy's weights.
     """
     config, engine = trainer.config, trainer.engine
     spec = EnvSpec(config.env, dict(config.env_options))
@@ -282,11 +281,11 @@ def summarized(
 
     Args:
         config: of the run.
-        before: the start on the held-out tasks.
-        after: the result on them.
-        progress: how far the run is.
-        seconds: since it was first started.
-        chosen: which weights the result is, by ``Validation.report``; None: the last ones.
+        before: measurement of the start.
+        after: measurement of the result.
+        progress: of the run.
+        seconds: since the run was first started.
+        chosen: the measured weights, by ``Validation.report``; None: the last ones.
     """
     difference, low, high = paired_difference(before, after)
     metric = find_entry(config.env).metric

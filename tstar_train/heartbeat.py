@@ -1,6 +1,8 @@
-"""A small process beside each rank that ends it when it gives no sign of life: when it is stopped, or never lets its own watch run.
+"""Heartbeat monitor: a small process that kills its rank if heartbeats stop.
 
-This file is also that process's program (``python heartbeat.py PID RANK SECONDS``), so it imports nothing that takes time.
+That happens when the rank is stopped, or busy in a call that lets no other thread run, the watchdog's included.
+
+This file is also the monitor's program (``python heartbeat.py PID RANK SECONDS``), so it imports only fast modules.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ _DUMP_SECONDS = 2.0  # for the stacks to be written
 class Heartbeat:
     """Heartbeat of this process: call ``send`` at least every ``seconds``, or the process is killed.
 
-    Its stacks are dumped to stderr first, if it is not stopped but only busy in a call that lets no other thread run.
+    Stacks are dumped to stderr first, unless the process is stopped.
 
     Args:
         rank: of this process, for the message.
-        seconds: longest pause between two beats.
+        seconds: longest pause between two heartbeats.
     """
 
     def __init__(self, rank: int, seconds: float) -> None:

@@ -32,18 +32,18 @@ _GIB = 1 << 30
 
 
 class PhaseTimer:
-    """Measures one phase after another, from its making on.
+    """Timer of an iteration's phases, which follow one another.
 
-    A GPU computes behind the program's back, so a phase ends when the device is done, too.
+    A GPU computes asynchronously, so a phase ends once the device has synchronized.
 
     Args:
-        now: what seconds are read from.
-        device: where the model is.
+        now: clock that returns seconds.
+        device: of the model.
 
     Attributes:
         seconds: by phase.
-        memory: on a GPU, by phase, the most GiB that PyTorch's tensors took at once (``torch.cuda.max_memory_allocated``); what the
-            allocator keeps in reserve and CUDA's own part (about .5 GiB) come on top. Empty on other devices.
+        memory: peak GiB of PyTorch's tensors on a GPU by phase (``torch.cuda.max_memory_allocated``), without the allocator's reserve
+            and CUDA's own memory (about .5 GiB). Empty on other devices.
     """
 
     def __init__(self, now: Callable[[], float], device: torch.device) -> None:
@@ -68,21 +68,20 @@ class PhaseTimer:
 
 @dataclass
 class Trainer:
-    """All that an iteration reads and changes, on one rank.
+    """State of a training on one rank: everything that an iteration reads and changes.
 
     Attributes:
         config: the run's options.
-        world: the ranks.
+        world: communicator between the ranks.
         policy: model, tokenizer and codec.
         engine: samples from the policy.
-        learner: changes its weights.
-        algorithm: whose episodes and turns are compared with which.
+        learner: updates its weights.
+        algorithm: computes the base advantages.
         stream: the training tasks.
-        cursor: how many of them were played.
-        grafted: (task, state key) of divergences that already produced a graft, for anchor reuse; the first rank's.
-        whole: whether all of this is as a finished iteration left it; false from an iteration's first optimizer step until its figures
-            are written. Only a whole state may be saved.
-        told: called with a text about how far a long measurement is.
+        cursor: number of tasks played.
+        grafted: (task, state key) of divergences that already produced a graft, for the metric of anchor reuse; on the first rank.
+        whole: False while an iteration is half applied. Checkpoints are only taken when True.
+        told: called with progress texts of long measurements.
     """
 
     config: Config
@@ -118,10 +117,10 @@ class IterationResult:
     """Result of an iteration.
 
     Attributes:
-        metrics: deterministic figures, by name; on the first rank alone.
+        metrics: deterministic figures by name; on the first rank only.
         seconds: by phase.
-        memory: on a GPU, by phase, the most GiB that tensors took at once (see ``PhaseTimer``); of the rank that took most.
-        data: groups, trees and grafts of all ranks, on the first rank; on the others of their own.
+        memory: peak GiB on a GPU by phase (see ``PhaseTimer``), of the rank with the largest.
+        data: groups, trees and grafts; of all ranks on the first rank, of its own on the others.
     """
 
     metrics: dict[str, Any]
@@ -133,18 +132,18 @@ class IterationResult:
 def iterate(
     trainer: Trainer, number: int, passed: float = 0.0, *, now: Callable[[], float] = time.perf_counter
 ) -> IterationResult:
-    """One iteration; all ranks call it.
+    """Run one training iteration; all ranks call it.
 
     Args:
         trainer: changed in place.
         number: of the iteration, from 0.
-        passed: share of the run's ``minutes`` that have passed; it is the first rank's clock that counts.
-        now: what the phases' seconds are read from.
+        passed: fraction of the run's ``minutes`` used, by the first rank's clock.
+        now: clock of the phases, in seconds.
 
     Raises:
-        InfrastructureError: most episodes failed; nothing has been learnt from the others.
-        NotFinite: a loss, log-probability or gradient is no number; the weights are those of before this optimizer step.
-        EngineMismatch: sampler and trainer disagree about the probability of what was sampled; no step was taken.
+        InfrastructureError: most episodes failed; nothing was trained.
+        NotFinite: a loss, log-probability or gradient is NaN or infinite; weights are those before this optimizer step.
+        EngineMismatch: sampler and trainer disagree about log-probabilities of sampled tokens; no step was taken.
         RankFailed: another process failed.
     """
     data, timer = begin(trainer, number, passed), PhaseTimer(now, trainer.policy.model.device)
@@ -305,12 +304,12 @@ def share_of_minutes(config: Config, seconds: float) -> float:
 
 
 def rate(config: Config, number: int, done: float = 0.0) -> float:
-    """Factor of the learning rate: 1, then falling linearly over the last ``decay`` share of the run.
+    """Compute the learning-rate factor: 1, then linear decay over the last ``decay`` fraction of the run.
 
     Args:
         config: of the run.
         number: of the iteration, from 0.
-        done: share of the run's episodes or minutes that are used up before it, where they are limited.
+        done: fraction of the run's episodes or minutes used before it, if they are limited.
     """
     if not config.optim.decay:
         return 1.0
@@ -394,9 +393,9 @@ def summarize(
 
 
 def _tree_metrics(results: Sequence[Group], everywhere: bool) -> dict[str, Any]:
-    """Means over the trees of groups whose rewards differ, or over all; none where no tree was built.
+    """Average the statistics of the trees of groups whose rewards differ, or of all; empty without trees.
 
-    The spread of divergent nodes is a mean over the trees that have any.
+    The spread of divergent nodes is averaged over the trees that have any.
     """
     trees = [
         r.tree.stats()

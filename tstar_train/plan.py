@@ -54,14 +54,14 @@ class Plan:
 
     Attributes:
         parameters: of the model.
-        trained: of these, or of its adapters.
-        limit: tokens of a context and its reply together.
-        always: held for the whole run, by what it is for.
-        sampling: held beside it while replies are sampled.
-        update: held beside it while weights are updated.
-        host: in the computer's own memory, where the device is another one.
-        sampled_tokens: of an iteration, where every reply is as long as it may be.
-        further: what T-STAR samples beside them, at most, by what it is for.
+        trained: number of trained parameters (adapters included).
+        limit: maximum tokens of a context and its reply together.
+        always: held for the whole run, by purpose.
+        sampling: held in addition during sampling.
+        update: held in addition during the update.
+        host: in main memory, if the device has its own.
+        sampled_tokens: of an iteration with replies of maximum length.
+        further: maximum tokens that T-STAR samples in addition, by purpose.
     """
 
     parameters: int
@@ -81,15 +81,15 @@ class Plan:
 
 
 def plan(config: Config, described: Any, processes: int) -> Plan:
-    """Add up what one of the processes of a run holds.
+    """Compute the memory of one process of a run.
 
     Args:
         config: of the run.
         described: the model's configuration.
-        processes: how many share the work.
+        processes: number of processes.
 
     Raises:
-        UnknownOption: replies may be so long that no context fits before them.
+        UnknownOption: the maximum reply length leaves no room for a context.
     """
     with torch.device("meta"):  # shapes without numbers
         model = AutoModelForCausalLM.from_config(described, trust_remote_code=False)
@@ -177,12 +177,12 @@ def trained_episodes(config: Config) -> tuple[int, int]:
 
 
 def measured_episodes(config: Config, held_out: int, validated: int) -> int:
-    """Episodes that a run plays to measure its policy: before and after training, and in its validations.
+    """Count the episodes of a run's measurements: before and after training, and validations.
 
     Args:
         config: of the run.
-        held_out: held-out tasks.
-        validated: validation tasks.
+        held_out: number of held-out tasks.
+        validated: number of validation tasks.
     """
     each = config.evaluation.samples + config.evaluation.greedy
     every = config.evaluation.validate_every
@@ -195,7 +195,7 @@ def dry_run(config: Config, console: Console) -> None:
 
     Raises:
         UnknownOption: as the run itself would raise it.
-        MissingData, BadData: there is no such model, or it cannot be trained.
+        MissingData, BadData: the model is missing, or cannot be trained.
     """
     check(config)
     env = make_env(config)
@@ -219,7 +219,7 @@ def described_model(config: Config) -> Any:
 
     Raises:
         MissingData: there is none.
-        BadData: it is of no model that can be trained.
+        BadData: the model cannot be trained.
     """
     source = model_source(config.model, policy_name(find_entry(config.env)), weights=False)
     try:

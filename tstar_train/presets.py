@@ -1,6 +1,6 @@
 """Presets: the paper's hyperparameters, or the recipe of a built-in policy.
 
-A preset is only a set of defaults: every option on the command line wins over it.
+A preset is a set of defaults: every option on the command line overrides it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def large(env: str, name: str, model: str | None) -> Config:
     Args:
         env: environment.
         name: of ``LARGE``.
-        model: path or name to use in its place.
+        model: path or name to use instead.
     """
     config = paper(env)
     return replace(
@@ -64,7 +64,7 @@ def tiny(entry: EnvEntry, model: str = "tiny") -> Config:
 
     Args:
         entry: the environment.
-        model: ``tiny`` or the path of a policy of that kind, whose recipe comes with it.
+        model: ``tiny``, or the path of a policy of that kind, which names its recipe.
     """
     recipe = load_recipe(settings_name(model, entry))
     seen, said = recipe.env, recipe.train
@@ -125,7 +125,7 @@ def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:
     """Choose the preset for an environment and a model; return it with a sentence on why.
 
     Raises:
-        UnknownOption: nothing to train on, or ``auto`` where the package ships no weights for this environment.
+        UnknownOption: the environment has no training tasks, or ``auto`` has no weights for it.
     """
     require_train_split(entry)
     if model == "auto":

@@ -35,10 +35,10 @@ def run_on_all_ranks(trainer: Trainer, name: str, *arguments: Any) -> Any:
     Args:
         trainer: of this rank.
         name: ``load``, ``finds``, ``measure``, ``iterate`` or ``gather``.
-        arguments: what it takes besides the trainer.
+        arguments: of the task, without the trainer.
 
     Returns:
-        What it gives on the first rank.
+        The first rank's result.
     """
     trainer.world.broadcast((name, arguments, trainer.world.failure_message()))
     return _run_task(trainer, name, arguments)
@@ -75,8 +75,8 @@ def all_ranks(config: Config, torchrun: Communicator | None = None) -> Iterator[
     """Keep the other ranks in their worker loop within a ``with`` block; called on the first rank.
 
     Args:
-        config: what all of them build.
-        torchrun: the group that ``torchrun`` started; None to start processes of our own, as many as the options say.
+        config: the run's options, from which every rank builds its trainer.
+        torchrun: process group of ``torchrun``; None to start worker processes.
     """
     if torchrun is None:
         with launched(processes_of(config), partial(worker_loop, config), config.timeout_minutes) as world:
@@ -93,7 +93,7 @@ def all_ranks(config: Config, torchrun: Communicator | None = None) -> Iterator[
 def leading_rank(torchrun: Communicator | None) -> Iterator[None]:
     """Release ``torchrun``'s other ranks quietly if no run begins within a ``with`` block.
 
-    Without it they would take the first one, which has said what is wrong with the options, for dead.
+    Without it they would report the first rank as dead, after it reported wrong options.
     """
     try:
         yield
@@ -106,7 +106,7 @@ def leading_rank(torchrun: Communicator | None) -> Iterator[None]:
 def torchrun_worker_loop(world: Communicator) -> None:
     """Wait for the run's options, then enter the worker loop; called on ``torchrun``'s other ranks.
 
-    Signals are for the first rank to obey: it finishes the iteration, saves, and ends the group.
+    The first rank handles signals: it finishes the iteration, saves and ends the group.
     """
     for signum in SIGNALS:
         signal.signal(signum, signal.SIG_IGN)

@@ -61,12 +61,12 @@ _DIGITS = 9
 
 
 class Validation:
-    """The validations of a run so far, and the best weights by them.
+    """Validations of a run so far, and the best weights.
 
     Args:
         config: of the run.
-        folder: of the run, cut to where it goes on.
-        tasks: what is validated on; none: nothing is.
+        folder: of the run, truncated to the iteration it resumes from.
+        tasks: ids of the validation tasks; empty for no validation.
         console: for the results.
 
     Attributes:
@@ -74,7 +74,7 @@ class Validation:
 
     Raises:
         BadData: a recorded validation cannot be read.
-        BadCheckpoint: the weights that were chosen so far are lost.
+        BadCheckpoint: the best weights so far are missing.
     """
 
     def __init__(self, config: Config, folder: RunFolder, tasks: Sequence[str], console: Console) -> None:
@@ -100,8 +100,8 @@ class Validation:
         """Check whether an iteration's weights should be validated and were not yet.
 
         Args:
-            iteration: how many there were.
-            last: whether none follows.
+            iteration: number of finished iterations.
+            last: True if no iteration follows.
         """
         every = self._config.evaluation.validate_every
         return bool(self._tasks) and iteration not in self.means and (last or iteration % every == 0)
@@ -113,7 +113,7 @@ class Validation:
 
     @property
     def best(self) -> int:
-        """The iteration that is best so far.
+        """Iteration of the best weights so far.
 
         Raises:
             ValueError: nothing was validated.
@@ -129,7 +129,7 @@ class Validation:
         return min(seen, key=lambda iteration: (-seen[iteration], iteration), default=None)
 
     def validate(self, trainer: Trainer, iteration: int, display: Display) -> None:
-        """Measure the weights after an iteration, whose checkpoint was saved, and keep them if they are the best.
+        """Measure the weights of a saved checkpoint and keep them if they are the best.
 
         Raises:
             UnknownOption: the processes do not share the run folder.
@@ -174,10 +174,10 @@ class Validation:
         )
 
     def load_best_checkpoint(self, trainer: Trainer) -> None:
-        """Bring all ranks to the best weights.
+        """Load the best weights on all ranks.
 
         Raises:
-            BadCheckpoint: they are damaged.
+            BadCheckpoint: the weights are damaged.
         """
         run_on_all_ranks(trainer, "load", verified_best_checkpoint(self._folder.path, self.best))
 
@@ -212,14 +212,14 @@ def train_on(
     Args:
         trainer: changed in place.
         folder: of the run.
-        progress: how far the run is, changed in place.
+        progress: of the run, changed in place.
         console: for progress.
-        started: when the run began, by ``time.time``, as if it had never been interrupted.
-        stop: whether the user wants an end.
-        validation: chooses among the weights.
+        started: start of the run by ``time.time``, without the pauses of interruptions.
+        stop: set when the user asks to stop.
+        validation: selects the best weights.
 
     Returns:
-        Whether the user stopped them.
+        True if the user stopped the run.
     """
     config = trainer.config
     display = Display(console, config)
@@ -319,16 +319,16 @@ def train(
     iterations: int | None = None,
     torchrun: Communicator | None = None,
 ) -> dict[str, Any]:
-    """Measure, train, measure, report; with validation it is the weights chosen by it that are measured at the end.
+    """Run a training: measure, train, measure, report. With validation, the best weights are measured at the end.
 
     Args:
         config: all options.
         out: run folder; must be empty or absent unless ``resume``.
         console: for progress and results.
-        resume: continue from the newest checkpoint of ``out``. A run that is complete stays as it is.
-        before: the start policy's measurement, if it is known already (runs that share a start share it).
-        iterations: with ``resume``, train up to so many instead; more than before.
-        torchrun: this process is the first rank of the group that ``torchrun`` started; None: the run starts its own processes.
+        resume: continue from the newest checkpoint of ``out``; a complete run stays as it is.
+        before: measurement of the start policy, if known (runs with the same start share it).
+        iterations: with ``resume``, a larger total number of iterations.
+        torchrun: communicator of ``torchrun``'s first rank; None: the run starts its own processes.
 
     Returns:
         The summary, as in ``summary.json``.
@@ -337,8 +337,8 @@ def train(
         UnknownOption: the folder holds another run, a value is out of its range, or an option does not fit the environment.
         InUse: another process trains in this folder.
         MissingExtra: TensorBoard is not installed.
-        InfrastructureError: most episodes failed (a search service is down); what was done before is saved.
-        NotFinite, RankFailed: the iteration could not be finished; what was done before is saved.
+        InfrastructureError: most episodes failed (a search service is down); earlier iterations are saved.
+        NotFinite, RankFailed: the iteration could not be finished; earlier iterations are saved.
     """
     config.keep_secrets()
     check(config)
@@ -502,17 +502,17 @@ def resume_run(
     torchrun: Communicator | None = None,
     secrets: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
-    """Continue a run by the options it was started with.
+    """Resume a run with its own options.
 
     Args:
         out: its folder.
         console: for progress and results.
-        iterations: train up to so many instead; more than before.
+        iterations: a larger total number of iterations.
         torchrun: see ``train``.
-        secrets: by field of ``Config`` the ``key=value`` pairs that ``config.json`` does not hold, because they are secret.
+        secrets: ``key=value`` pairs by field of ``Config`` that ``config.json`` does not hold because they are secret.
 
     Raises:
-        UnknownOption: there is no run in the folder, or an option is missing or another one than it was started with.
+        UnknownOption: the folder holds no run, or an option is missing or differs from the start.
     """
     path = out / "config.json"
     if not path.is_file():

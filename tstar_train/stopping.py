@@ -59,8 +59,8 @@ class Stop:
     """Request to stop, set by a signal.
 
     Attributes:
-        asked: a signal came.
-        patient: whether the first signal waits for the end of an iteration; otherwise it interrupts at once, as a second one does.
+        asked: True once a signal came.
+        patient: True if the first signal waits for the end of an iteration; otherwise it interrupts at once, as a second one does.
     """
 
     def __init__(self) -> None:
@@ -95,8 +95,8 @@ def stop_signals() -> Iterator[Stop]:
 def unheard_by_children() -> Iterator[None]:
     """Make processes started within the block ignore the signals until they install handlers.
 
-    A terminal and a scheduler signal the whole group: a helper that died of it would take the iteration along that the main
-    process is about to finish and save. What reaches this process meanwhile waits until the end of the block.
+    A terminal or scheduler signals the whole process group. A worker that died of it would break the iteration that the main process
+    is about to finish and save. Signals to this process are delayed until the end of the block.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield

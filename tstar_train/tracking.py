@@ -43,11 +43,11 @@ SECONDS_BETWEEN_LINES = 30.0  # where there is no terminal
 
 
 class Ticker:
-    """Progress within something long: on a terminal always what is newest, elsewhere a line every 30 s.
+    """Progress of a long activity: live on a terminal, elsewhere a line every 30 s.
 
     Args:
         say: prints a line.
-        show: changes what the terminal shows; None where there is no terminal.
+        show: updates the terminal; None without a terminal.
     """
 
     def __init__(self, say: Callable[[str], None], show: Callable[[str], None] | None = None) -> None:
@@ -181,10 +181,10 @@ def _logger(name: str, advice: str) -> Iterator[None]:
 
 
 class RunFolder:
-    """Files of a run; every method leaves what was written before intact, whatever happens.
+    """Files of a run. Every method leaves earlier data intact, whatever happens.
 
     Args:
-        path: of the folder; made if it is not there.
+        path: of the folder; created if missing.
         config: of the run.
     """
 
@@ -211,7 +211,7 @@ class RunFolder:
         """Read a JSON file of this folder; empty if it is missing.
 
         Raises:
-            BadData: it holds no object.
+            BadData: it is not a JSON object.
         """
         path = self.path / name
         if not path.exists():
@@ -243,10 +243,10 @@ class RunFolder:
             self.write(f"trees/{number:04d}.json", {"iteration": number, "trees": trees})
 
     def show(self, number: int, result: IterationResult) -> None:
-        """Give an iteration to TensorBoard, and to Weights & Biases where that is asked for.
+        """Log an iteration to TensorBoard and, if requested, to Weights & Biases.
 
         Raises:
-            LoggerFailed: one of them raised; the run's own files are as they should be.
+            LoggerFailed: one of them raised; the run's own files are intact.
         """
         with _logger("TensorBoard", "mend its folder tensorboard/"):
             self._tensorboard(number, result)
@@ -266,9 +266,9 @@ class RunFolder:
                 self._weights_and_biases(self._config.wandb, record["iteration"], drawn)
 
     def draw_validation(self, record: dict[str, Any]) -> None:
-        """Give TensorBoard a validation's points, in place of those that it has of this iteration and later ones.
+        """Log a validation to TensorBoard, replacing points of this and later iterations.
 
-        They are a run of their own to it: what a resumed run draws anew there leaves the iteration's other points alone.
+        Validations are a TensorBoard run of their own, so that replacing them leaves other points alone.
         """
         if self._validations is None:
             self._validations = _event_writer(self.path / "tensorboard" / "validation", record["iteration"])
@@ -281,7 +281,7 @@ class RunFolder:
         return [line.record for line in self._until(self.path / VALIDATIONS) or []]
 
     def cut(self, iterations: int) -> None:
-        """Drop what was logged after an iteration: a resumed run writes it again.
+        """Drop the logs after an iteration; a resumed run writes them again.
 
         Raises:
             BadData: a line is damaged, or lines of the iterations before are missing; nothing is changed then.

@@ -19,14 +19,13 @@ class Turn:
     """One call of the policy.
 
     Attributes:
-        context: ids the policy was conditioned on, exactly as it saw them.
-        reply: ids it sampled, end token included if it wrote one.
+        context: token ids that the policy was conditioned on.
+        reply: sampled token ids, with the end token if there is one.
         logprobs: log-probability of each reply id under the sampling distribution, in nats.
-        thought_length: how many leading ids of the reply are the thought.
-        next_actions: admissible actions after the turn, None where the set is open.
-        shaping: the environment's reward where it did not end the episode; 0 unless an option such as Sokoban's ``reward="shaped"``
-            asks for more.
-        progress: ``env.progress()`` after the turn; 1 where it won, 0 where the episode ended otherwise. None where it was not asked for.
+        thought_length: number of leading reply ids that are the thought.
+        next_actions: admissible actions after the turn; None for an open set.
+        shaping: the environment's reward if the episode goes on; 0 unless an option such as Sokoban's ``reward="shaped"`` adds some.
+        progress: ``env.progress()`` after the turn; 1 after success, 0 after another end. None if not recorded.
     """
 
     context: list[int]
@@ -47,8 +46,8 @@ class Trajectory:
         member: index within the group.
         episode: the record; its steps are parallel to ``turns``.
         turns: token ids of every turn.
-        start_key: the environment's key of the state that the episode began in.
-        penalty: what an algorithm takes off what the episode is compared by (DAPO, for replies that are too long).
+        start_key: state key of the initial state.
+        penalty: subtracted from the compared reward by an algorithm (DAPO, for overlong replies).
     """
 
     group: int
@@ -113,9 +112,9 @@ class TokenSequence:
         response_mask: 1 for the policy's own tokens of all joined turns.
         logprobs: sampling log-probabilities per position.
         advantages: per position.
-        weight: of each of its tokens in the weighted mean that is the base loss.
-        values: what a critic says before each position, empty without one.
-        returns: what it should have said, empty without one.
+        weight: of each of its tokens in the base loss, a weighted mean.
+        values: the critic's values before each position; empty without a critic.
+        returns: targets of the values; empty without a critic.
         old_logprobs: log-probabilities per position under the policy before the update, as the trainer computes them; empty where
             ``logprobs`` are those.
     """
@@ -136,7 +135,7 @@ class TokenSequence:
 
 
 def rows_of(trajectory: Trajectory, advantages: Sequence[float]) -> list[Row]:
-    """One row per turn.
+    """Make one row per turn.
 
     Args:
         trajectory: an episode.
@@ -184,13 +183,13 @@ def join_rows(rows: Sequence[Row]) -> list[TokenSequence]:
 
 @dataclass
 class Group:
-    """Episodes of one task, with what was made of them.
+    """Episodes of one task, with their tree, advantages and divergences.
 
     Attributes:
-        trajectories: its members, without those that failed for want of infrastructure.
+        trajectories: its members, without those lost to infrastructure errors.
         advantages: per member, one number per turn.
         tree: None if it was not built.
-        divergences: where to graft.
+        divergences: of the tree, where thoughts are grafted.
     """
 
     trajectories: list[Trajectory]
@@ -217,7 +216,7 @@ class Branch(NamedTuple):
 
 @dataclass(slots=True)
 class Graft:
-    """One preference pair with where it comes from.
+    """Preference pair of a graft, with its origin.
 
     Attributes:
         group: index of the task in the iteration.
@@ -227,14 +226,14 @@ class Graft:
         source: ``model`` or ``z_plus``.
         depth: of the divergent node.
         spread: its value spread.
-        best_members: how many went from the divergent node to v+.
-        worst_members: how many went to v-.
+        best_members: number of trajectories from the divergent node to v+.
+        worst_members: number of trajectories to v-.
         failed: branch that failed.
         succeeded: branch that succeeded.
         thought: the rectified thought as text.
         worst_step: (trajectory, turn) of the failed thought.
-        successful: ids of the successful branch's own thought, empty if it has none or the failed one's.
-        verified: what the thought earned when it was played on, None if it was not.
+        successful: ids of the successful branch's thought; empty if it has none, or the same as the failed one.
+        verified: reward of playing on from the thought; None if not verified.
     """
 
     group: int
@@ -296,17 +295,17 @@ class IterationData:
     Attributes:
         number: of the iteration, from 0.
         done: share of the run's episodes or minutes that were used up before it, where they are limited.
-        temperature: of its samples.
-        groups: in order of task; one of which every episode failed is missing, and so is one that was not learnt from.
+        temperature: of sampling.
+        groups: in order of task, without groups whose episodes all failed and groups that were dropped.
         episodes: every trajectory of this rank with its token sequences; empty once the policy was updated.
         failed: episodes lost to infrastructure errors; they are in no group.
-        overlong: episodes that ended because their context left no room for a reply; one that never began is in no group.
-        tasks: how many tasks were played.
-        dropped_groups: how many groups were played but are not learnt from (dynamic sampling).
+        overlong: number of episodes whose context left no room for a reply; one that never began is in no group.
+        tasks: number of tasks played.
+        dropped_groups: number of groups that dynamic sampling dropped.
         grafts: kept and dropped.
         work: of the KL estimates.
-        seconds: per phase; of all ranks together those of the slowest.
-        memory: per phase, GiB on a GPU; of all ranks together those of the one with most.
+        seconds: per phase; after merging, of the slowest rank.
+        memory: peak GiB on a GPU per phase; after merging, of the rank with the largest.
     """
 
     number: int = 0

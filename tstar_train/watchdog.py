@@ -24,7 +24,7 @@ def stack_dump(without: Collection[int] = ()) -> str:
     """Dump the stacks of all threads, the main thread's first.
 
     Args:
-        without: identifiers of threads that are left out.
+        without: identifiers of threads to leave out.
     """
     main = threading.main_thread().ident
     names = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -54,21 +54,21 @@ LATER_SECONDS = 15.0  # a rank that is stopped ends so long after the time that 
 
 
 class Watchdog:
-    """The watch of one rank.
+    """Watchdog of one rank. On timeout it collects the stack traces of all ranks, reports them and exits.
 
     Attributes:
-        seconds: how long this rank waits for the others.
-        folder: of the run, for ``stacks-RANK.txt`` (RANK reports what happened); None before it is known.
-        silent: ranks that did not answer, once some rank has given up.
-        last_words: what is saved and how to go on, for the message of a process that ends from here.
+        seconds: timeout of a wait for other ranks.
+        folder: of the run, for ``stacks-RANK.txt`` of the reporting rank; None before it is known.
+        silent: ranks that did not answer after a timeout.
+        last_words: returns what is saved and how to resume, for the final message.
 
     Args:
         rank: of this process.
         size: how many there are.
-        store: where all of them write; nobody else may use its keys.
-        seconds: see above.
-        complaint: what is known of the others (for example that one died), None if they seem alive.
-        end: what else is to be ended with this process.
+        store: shared key-value store, used by the watchdogs alone.
+        seconds: see the attribute.
+        complaint: describes a dead rank; None if all seem alive.
+        end: called before this process exits.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Watchdog:
         """Mark a ``with`` block as waiting for other ranks.
 
         Args:
-            what: all ranks do there together.
+            what: description of the collective call, for reports.
         """
         self._calls += 1
         self._waiting = what, time.monotonic()
@@ -140,7 +140,7 @@ class Watchdog:
         """Explain what happened, for the error that the main thread raises.
 
         Args:
-            reason: why this rank gives up, None if another one did.
+            reason: why this rank gives up; None if another one did.
         """
         if reason is not None and self._reason is None:
             self._reason = reason

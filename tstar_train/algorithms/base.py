@@ -72,7 +72,7 @@ class Algorithm(ABC):
 
         Args:
             episodes: every trajectory of this rank with its rows, which hold a critic's values if ``needs_values``; changed in place.
-            world: the ranks.
+            world: communicator between the ranks.
         """
         return
 

@@ -163,7 +163,7 @@ class PolicyLearner(ABC):
     Args:
         model: the policy's; its weights are changed in place.
         reference: its moving average, None if nothing uses it.
-        world: the ranks.
+        world: communicator between the ranks.
         learning_rate: of AdamW.
         max_norm: gradients are scaled down to this norm.
         alpha: share of itself that the reference keeps after each iteration.

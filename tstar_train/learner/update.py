@@ -149,7 +149,7 @@ def update(
         steps: this rank's rows and pairs of each.
         terms: of the base loss.
         surgical: the term over pairs, None without one.
-        world: the ranks.
+        world: communicator between the ranks.
         factor: of the learning rates.
         batching: how rows are computed.
 

@@ -230,7 +230,7 @@ def sample_groups(
         codec: turns to ids.
         stream: the tasks.
         cursor: where the iteration begins in the stream; it has used ``data.tasks`` of all ranks at the end.
-        world: the ranks.
+        world: communicator between the ranks.
         data: the iteration's number and temperature; this rank's counts are written.
 
     Raises:

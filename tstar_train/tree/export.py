@@ -1,7 +1,6 @@
 """A tree as plain data, for the report and the run's `trees/` folder.
 
-Nothing is shortened and nothing is escaped: the thoughts and observations are a model's and an environment's
-text, and whoever shows them escapes them.
+Nothing is shortened or escaped: thoughts and observations are untrusted text, which the page that shows them must escape.
 """
 
 from __future__ import annotations

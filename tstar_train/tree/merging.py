@@ -178,7 +178,7 @@ def equivalence_classes(
 ) -> list[tuple[Classes, PairCounts]]:
     """Partition the steps of every depth of each group into connected components of "same decision".
 
-    Groups have nothing to do with one another, but ask in the same rounds, so that one call can answer all.
+    Groups are independent but ask in the same rounds, so that one call can answer all.
 
     Args:
         groups: each of trajectories with at least one step.

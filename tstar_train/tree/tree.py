@@ -298,7 +298,7 @@ def build_tree(
 ) -> Tree:
     """Merge the equal decisions of a group's trajectories and value the result (docs/tstar.md).
 
-    By state no model is asked: equal states are equal by the environment's word.
+    By state no model is asked: the environment's state keys decide.
 
     Every group is built, and `kl` is asked about every compatible pair that is not connected yet: skipping
     groups without variance and knowing which contexts are identical belong to the caller and to `kl`.
