@@ -45,7 +45,7 @@ class Sample(NamedTuple):
 def rooms(
     contexts: Sequence[Sequence[int]], seeds: Sequence[str], copies: int, max_tokens: int, limit: int
 ) -> list[int]:
-    """How many tokens a reply to each context may have.
+    """Compute the maximum reply length for each context.
 
     Raises:
         ValueError: not one seed per sample.
@@ -86,7 +86,7 @@ class Engine(Protocol):
 
     @property
     def shares_weights(self) -> bool:
-        """Whether its log-probabilities are the trainer's up to float rounding, because it computes with the trainer's own model.
+        """True if the engine computes with the trainer's own model, so that log-probabilities agree up to rounding.
 
         Where they are not, ``engines.check.sync_engine`` compares the two after each sync, and the update's old log-probabilities are the
         trainer's own (``learner.update.compute_old_logprobs_and_values``).
@@ -122,7 +122,7 @@ class Engine(Protocol):
     def logprobs(
         self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]
     ) -> list[list[float]]:
-        """Summed log-probability of each continuation of each context, at temperature 1.
+        """Sum the log-probabilities of each continuation of each context, at temperature 1.
 
         Raises:
             ContextTooLong: a context with its continuation is longer than the limit.

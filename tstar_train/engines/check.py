@@ -25,7 +25,7 @@ class EngineMismatch(TStarError, RuntimeError):
 
 
 def max_logprob_difference(policy: Policy, asked: float | None) -> float:
-    """The largest difference in nats allowed between sampler and trainer about one token: the option, or what precision explains."""
+    """Return the largest allowed log-probability difference in nats: the option, else the rounding of the dtype."""
     return asked if asked is not None else (0.05 if policy.model.dtype == torch.float32 else 2.0)
 
 
@@ -180,7 +180,7 @@ _MOST_MOVED = 1 << 22  # numbers of one weight
 
 @torch.no_grad()
 def _last_trained(policy: Policy) -> list[Tensor]:
-    """The last trained weights of the model, up to and with a matrix; of a large one its beginning."""
+    """Return the last trained weights of the model, up to and including a matrix (its first part if large)."""
     found: list[Tensor] = []
     for parameter in reversed([p for p in policy.model.parameters() if p.requires_grad]):
         found.append(parameter.detach().view(-1)[:_MOST_MOVED])
@@ -200,13 +200,13 @@ def _displace(kept: list[tuple[Tensor, Tensor]], size: float) -> None:
 
 
 def _moved(before: list[tuple[float, float]], now: list[tuple[float, float]]) -> tuple[float, float]:
-    """How far the model has moved, and by how much the engine's own move differs from that; nats per token."""
+    """Measure how far the model moved and how much the engine's move differs, in nats per token."""
     changes = [(o - o0, t - t0) for (o0, t0), (o, t) in zip(before, now, strict=True)]
     return _worst(abs(ours) for ours, _ in changes), _worst(abs(ours - theirs) for ours, theirs in changes)
 
 
 def _worst(numbers: Iterable[float]) -> float:
-    """The largest; one that is no number counts as the largest."""
+    """Return the largest value; NaN counts as the largest."""
     return max(numbers, key=lambda d: d if d == d else float("inf"))
 
 
@@ -217,12 +217,12 @@ def _rounding(policy: Policy, exact: bool = True) -> float:
 
 
 def _largest_difference(policy: Policy, engine: Engine) -> float:
-    """The largest difference of the two in nats per token on the fixed texts; NaN if one of them has no number."""
+    """Return the largest difference on the fixed texts in nats per token; NaN if one side has a NaN."""
     return _worst(abs(ours - theirs) for ours, theirs in _probe_scores(policy, engine))
 
 
 def _probe_scores(policy: Policy, engine: Engine) -> list[tuple[float, float]]:
-    """What the model's own forward pass and the engine say of the end of each fixed text, in nats per token."""
+    """Compute log-probabilities of the end of each fixed text by the model and by the engine, in nats per token."""
     rows, ends = _probe(policy, engine)
     cut = [(row[:-end], [row[-end:]]) for row, end in zip(rows, ends, strict=True)]
     theirs = engine.logprobs([context for context, _ in cut], [tails for _, tails in cut])
@@ -236,7 +236,7 @@ def _own_scores(policy: Policy, engine: Engine) -> list[float]:
 
 
 def _probe(policy: Policy, engine: Engine) -> tuple[list[list[int]], list[int]]:
-    """The fixed texts, and how many tokens at the end of each are compared."""
+    """Return the fixed texts, with the number of compared tokens at the end of each."""
     config = policy.model.config
     lengths = [min(length, engine.limit) for length in _LENGTHS]
     if attention_window(config) is not None or unscaled_positions(config) is not None:
@@ -251,7 +251,7 @@ def _text(length: int, number: int, policy: Policy) -> list[int]:
 
 
 def _plain(policy: Policy, ids: list[int], end: int) -> float:
-    """The log-probability of the last ids by the model's own forward pass, in nats.
+    """Compute the log-probability of the last ids by the model's own forward pass, in nats.
 
     Where the vocabulary is large only these positions become logits (``output_logits`` is the model's own head, which the first
     length, computed whole, has vouched for).

@@ -82,7 +82,7 @@ class LocalEngine:
         return True
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """The weights are shared with the trainer; only caches computed under the old ones are dropped."""
+        """Drop caches of the old weights; the weights themselves are shared with the trainer."""
         self.clear_cache()
 
     def clear_cache(self) -> None:
@@ -171,7 +171,7 @@ class LocalEngine:
             yield slice(first, len(contexts))
 
     def texts(self) -> list[Text]:
-        """What a rollout left behind: its episodes, each up to the last token but one."""
+        """Return the rows that a rollout left in the cache: each episode without its last token."""
         playing = (
             [Text(tuple(ids), self._cache, row) for row, ids in self._kept.values()]
             if self._cache is not None

@@ -29,7 +29,7 @@ from tstar_train.policy.lora import has_adapters
 
 
 def activations_in(model: PreTrainedModel) -> Activations:
-    """What a forward pass of this model takes."""
+    """Return the activation sizes of this model's forward pass."""
     return activations_of(model.config, model.dtype.itemsize, has_adapters(model))
 
 
@@ -171,13 +171,13 @@ class Trie:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         device: torch.device = self._model.device
         return device
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens."""
         return int(self._model.config.vocab_size)
 
     def open(self, contexts: Sequence[Ids], texts: Sequence[Text], spare: int) -> None:
@@ -213,7 +213,7 @@ class Trie:
         self.compute()
 
     def child(self, node: Node, token: int) -> Node:
-        """The node of a token behind another; it has no hidden state before the next ``compute``."""
+        """Add a token after a node; it has no hidden state before the next ``compute``."""
         found = node.children.get(token)
         if found is None:
             path = (*node.path, node.cache.reserve(node.row))
@@ -243,7 +243,7 @@ class Trie:
                     self._feed(cache, {row: nodes for row, nodes in now.items() if nodes})
 
     def logits(self, nodes: Sequence[Node]) -> Tensor:
-        """The logits of what follows computed nodes, shape (nodes, vocabulary)."""
+        """Compute next-token logits of computed nodes, shape (nodes, vocabulary)."""
         return output_logits(self._model, torch.stack([node.hidden for node in nodes]))
 
     def fill(self, cache: TreeCache, own: dict[Ids, int]) -> None:
@@ -278,7 +278,7 @@ class Trie:
 def _arranged(
     contexts: Sequence[Ids], texts: Sequence[Text]
 ) -> tuple[list[Text | Ids], dict[Ids, tuple[int, int]]]:
-    """The rows of a cache, and for each context its row with the tokens that it shares with that row's text."""
+    """Choose the rows of a cache, and for each context its row and shared prefix length."""
     order = sorted(((text.ids, text) for text in texts), key=lambda pair: pair[0])
     names: list[Ids] = [ids for ids, _ in order]
     content: list[Text | Ids] = [text for _, text in order]
@@ -347,7 +347,7 @@ def draw(
     temperature: float,
     ends: Collection[int],
 ) -> list[Sample]:
-    """``copies`` samples of each context; arguments as of ``Engine.generate``.
+    """Draw ``copies`` samples of each context; arguments as in ``Engine.generate``.
 
     Args:
         trie: what was computed before, and what is computed now.
@@ -410,7 +410,7 @@ def logprobs(
     texts: Sequence[Text],
     continuations: Sequence[Sequence[Sequence[int]]],
 ) -> list[list[float]]:
-    """Summed log-probability of each continuation of each context at temperature 1, in nats; arguments as of ``draw``.
+    """Sum the log-probabilities of each continuation of each context at temperature 1, in nats; arguments as in ``draw``.
 
     Raises:
         NotFinite: they are no numbers.

@@ -320,12 +320,12 @@ class VLLMEngine:
 
 
 def _one_line(error: Exception) -> str:
-    """An error of vLLM, its type and message, in one line."""
+    """Format an error of vLLM as one line with type and message."""
     return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
 
 
 def seed_number(seed: str) -> int:
-    """The number that vLLM's generator of one request starts from, 63 bits of the seed's hash."""
+    """Derive the seed of one vLLM request: 63 bits of the seed's hash."""
     return int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=8).digest(), "little") >> 1
 
 
@@ -354,7 +354,7 @@ def require_device(name: str, device: str, vllms: str) -> None:
 
 
 def missing_vllm(device: str, package: str | None = None) -> MissingExtra:
-    """What to install for ``--engine vllm``."""
+    """Format the error with the install command for ``--engine vllm``."""
     own = (
         " on a CPU (scripts/test_vllm.sh makes an environment with vLLM's CPU build)"
         if device == "cpu"

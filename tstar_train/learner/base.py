@@ -22,19 +22,19 @@ from tstar_train.policy.lora import has_adapters, merged_weights
 
 
 def tied(module: nn.Module, name: str) -> bool:
-    """Whether a tensor of a module is another one's copy: the output matrix of a model that shares it with the embedding."""
+    """Check whether a tensor is tied to another, like an output matrix shared with the embedding."""
     return name == "lm_head.weight" and bool(
         getattr(getattr(module, "config", None), "tie_word_embeddings", False)
     )
 
 
 def module_state(module: nn.Module) -> dict[str, Tensor]:
-    """A copy of a module's weights, without tied ones."""
+    """Copy a module's weights, without tied ones."""
     return {k: v.detach().clone().contiguous() for k, v in module.state_dict().items() if not tied(module, k)}
 
 
 def read_tensors(path: Path, expected: Collection[str]) -> dict[str, Tensor]:
-    """The tensors of a file.
+    """Read the tensors of a file.
 
     Args:
         path: a safetensors file.
@@ -78,7 +78,7 @@ class Learner(Protocol):
 
     @property
     def shares(self) -> bool:
-        """Whether it can compute rows as branches of a beginning that they have in common."""
+        """True if the learner can compute rows with shared prefixes."""
 
     def forward(self, micro: MicroBatch) -> Outputs:
         """Compute outputs with a gradient, under the current weights."""
@@ -88,7 +88,7 @@ class Learner(Protocol):
 
     @property
     def has_reference(self) -> bool:
-        """Whether there is a moving average of the policy to compare it with."""
+        """True if there is a reference policy."""
 
     def reference(self, micro: MicroBatch) -> Tensor:
         """Log-probabilities of the wanted tokens under the moving average of the policy, without a gradient."""
@@ -130,14 +130,14 @@ class Learner(Protocol):
         """
 
     def end_iteration(self) -> None:
-        """The reference follows the policy."""
+        """Update the reference policy's moving average."""
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """The policy's weights by name, for the sampling engine."""
+        """Yield the policy's weights by name, for the sampling engine."""
 
     @property
     def saves_alone(self) -> bool:
-        """Whether the first rank can ``save`` without ``gather``, and so after the others have failed."""
+        """True if the first rank can ``save`` without ``gather``, even after other ranks failed."""
 
     def gather(self) -> None:
         """Bring to the first rank what it needs to ``save``; all ranks call it, between iterations."""
@@ -283,7 +283,7 @@ class PolicyLearner(ABC):
         self._restore_optimizer(torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu"))
 
     def _parts(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        """What ``save`` writes, file by file. ``policy`` loads as a model of its own."""
+        """Yield the tensors of each file that ``save`` writes; ``policy`` loads as a model."""
         yield "policy", {name: tensor.detach().clone().contiguous() for name, tensor in self.weights()}
         if self._adapted:
             yield (
@@ -326,7 +326,7 @@ class PolicyLearner(ABC):
 
     @abstractmethod
     def _master_weights_state(self) -> dict[str, Tensor]:
-        """Those weights by name."""
+        """Return the master weights by name."""
 
     @abstractmethod
     def _restore_master_weights(self, state: dict[str, Tensor]) -> None:

@@ -156,7 +156,7 @@ def _fits(beginnings: int, shared: int, rows: int, longest: int, most_tokens: in
 
 
 def _cut(rows: Sequence[Sequence[int]], members: Sequence[int], shared: int, most_tokens: int) -> list[Chunk]:
-    """A cluster as chunks in which little is padded: the partition of its rows, sorted by length, that computes the fewest tokens."""
+    """Cut a cluster into chunks with little padding: the partition of its sorted rows with the fewest tokens."""
     members = sorted(members, key=lambda i: (len(rows[i]), i))
     if not shared:
         return [Chunk((i,), 0) for i in members]
@@ -180,7 +180,7 @@ def _cut(rows: Sequence[Sequence[int]], members: Sequence[int], shared: int, mos
 
 @dataclass
 class Step:
-    """What one optimizer step is computed from, this rank's part.
+    """Minibatch of one optimizer step, this rank's part.
 
     Attributes:
         sequences: rows of the base loss.
@@ -212,7 +212,7 @@ class Totals:
 
 
 def split_minibatches(sequences: Sequence[TokenSequence], pairs: Sequence[Graft], steps: int) -> list[Step]:
-    """An iteration's rows and pairs for each of its optimizer steps, in turn; rows with the same ids go to the same one."""
+    """Split an iteration's rows and pairs into minibatches; rows with equal ids stay together."""
     distinct = deduplicate(sequences)
     return [
         Step([s for copies in distinct[k::steps] for s in copies], list(pairs[k::steps]))
@@ -230,7 +230,7 @@ def deduplicate(sequences: Sequence[TokenSequence]) -> list[list[TokenSequence]]
 
 @dataclass
 class SharedPrefixes:
-    """What several rows of a micro-batch begin with; each of those rows starts with the last token of it.
+    """Shared prefixes of the rows of a micro-batch; each row starts with its prefix's last token.
 
     Attributes:
         ids: shape (beginnings, longest), padded on the right.
@@ -418,7 +418,7 @@ def _padded(
 
 
 def _places(part: Sequence[Sequence[TokenSequence]], batch: Sequence[Chunk]) -> Tensor:
-    """The place of each own token of every copy of every row among the wanted ones: those of beginnings first, then those of rows.
+    """Map each response token of every row copy to its index among the wanted tokens: prefixes first, then rows.
 
     Shape (own tokens of all copies,).
     """
@@ -438,7 +438,7 @@ def _places(part: Sequence[Sequence[TokenSequence]], batch: Sequence[Chunk]) -> 
 def _own_values(
     sequences: Sequence[TokenSequence], values: Sequence[Sequence[float]], device: torch.device
 ) -> Tensor:
-    """What stands at the policy's own tokens, shape (own tokens of all sequences,)."""
+    """Select the values at response tokens, shape (response tokens of all sequences,)."""
     own = [
         v
         for s, row in zip(sequences, values, strict=True)

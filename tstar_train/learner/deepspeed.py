@@ -103,7 +103,7 @@ class Zero:
             self._zero.step()
 
     def master_weights(self, group: int) -> list[Tensor]:
-        """The weights of a group in single precision, on the first rank; all ranks call it."""
+        """Gather a group's float32 weights on the first rank; all ranks call it."""
         return self._whole(group, self._zero.single_partition_of_fp32_groups[group].detach())
 
     def restore_master_weights(self, group: int, weights: Sequence[Tensor]) -> None:
@@ -142,7 +142,7 @@ class Zero:
         return [flat[at : at + p.numel()].view(p.shape).clone() for p, at in self._places(group)]
 
     def _mine(self, group: int, tensors: Sequence[Tensor]) -> Tensor:
-        """What this rank keeps of one tensor per parameter, on the CPU."""
+        """Select this rank's shard of one tensor per parameter, on the CPU."""
         size = self._zero.single_partition_of_fp32_groups[group].numel()
         flat = torch.zeros(size * self._world.size)
         for (parameter, at), tensor in zip(self._places(group), tensors, strict=True):
@@ -173,7 +173,7 @@ _OPTIONS: dict[str, Any] = {
 
 
 def import_deepspeed(device: torch.device) -> Any:
-    """The package, silenced, and kept from compiling its shared-memory reduction.
+    """Import deepspeed, silence its logs and stop it from compiling its shared-memory reduction.
 
     Raises:
         MissingExtra: it is not installed.
@@ -192,7 +192,7 @@ def import_deepspeed(device: torch.device) -> Any:
 
 @contextmanager
 def _environment(device: torch.device) -> Iterator[None]:
-    """What DeepSpeed reads from the environment: which device, and its number on this machine."""
+    """Set the environment variables that DeepSpeed reads: accelerator and local rank."""
     wanted = {"LOCAL_RANK": str(device.index or 0), "DS_ACCELERATOR": device.type}
     before = {name: os.environ.get(name) for name in wanted}
     # torchrun's number of the process is none of a GPU where processes share one (--device cuda:0).
@@ -346,7 +346,7 @@ class DeepSpeedLearner(PolicyLearner):
         )
 
     def _vote(self, more: bool = False, failed: bool = False) -> bool:
-        """Whether a backward pass follows on all ranks: some rank has one to make, and none has failed.
+        """Agree on another backward pass: some rank needs one, and none has failed.
 
         Raises:
             RankFailed: the ranks' last passes met their parameters in different orders, so that what they summed is wrong.
@@ -366,12 +366,12 @@ class DeepSpeedLearner(PolicyLearner):
         return bool(votes[0])
 
     def _together(self, loss: Tensor, last: bool = False) -> None:
-        """A backward pass on all ranks."""
+        """Run a backward pass on all ranks."""
         self._order = []
         self._guarded("DeepSpeed's backward pass", lambda: self._zero.backward(loss, last))
 
     def _guarded(self, what: str, call: Any) -> None:
-        """What fails within DeepSpeed on one rank leaves the others in the middle of a call: no more calls are made."""
+        """Run DeepSpeed's collective calls; after a failure the other ranks are inside a call, so no more are made."""
         try:
             with self._world.external_collectives(what):
                 call()
@@ -380,14 +380,14 @@ class DeepSpeedLearner(PolicyLearner):
             raise
 
     def _taken(self) -> list[Tensor]:
-        """What all backward passes since the last time have summed: this rank's part of each group."""
+        """Take the gradient summed since the last call: this rank's shard of each group."""
         self._together(self._nothing(), last=True)
         part = self._zero.take()
         self._begin()
         return part
 
     def _nothing(self) -> Tensor:
-        """A loss of 0 over all that is trained, through the layers in the order of a real one: ZeRO sums in that order."""
+        """Make a zero loss through all trained layers in the order of a real one, since ZeRO reduces in that order."""
         ids = torch.zeros(1, 2, dtype=torch.int64, device=self.model.device)
         outputs = self.forward(MicroBatch(ids, torch.tensor([[False, True]], device=self.model.device)))
         total = (
@@ -398,7 +398,7 @@ class DeepSpeedLearner(PolicyLearner):
         return total * 0.0
 
     def _begin(self) -> None:
-        """A new part of the loss."""
+        """Start a new part of the loss."""
         self._ended, self._broken, self._order = False, [], []
 
     def _seen(self, number: int, gradient: Tensor) -> None:
@@ -406,7 +406,7 @@ class DeepSpeedLearner(PolicyLearner):
         self._broken = [(~torch.isfinite(gradient)).any() | (self._broken[0] if self._broken else False)]
 
     def _norm(self, parts: Sequence[Tensor], what: str) -> float:
-        """The norm over this and all other ranks' parts."""
+        """Compute the norm over all ranks' shards."""
         pieces = [piece for part in parts for piece in part.split(_SQUARED)]
         squares = torch.stack([piece.double().square().sum() for piece in pieces]).sum().cpu()
         norm = (
@@ -456,6 +456,6 @@ class DeepSpeedLearner(PolicyLearner):
 
 
 def _numbers(group: Sequence[torch.nn.Parameter], parameters: Sequence[torch.nn.Parameter]) -> list[int]:
-    """Where the parameters of a group are among all of them."""
+    """Return the indices of a group's parameters among all."""
     place = {id(p): n for n, p in enumerate(parameters)}
     return [place[id(p)] for p in group]

@@ -24,7 +24,7 @@ class Reference(Protocol):
         """theta_ref <- alpha * theta_ref + (1 - alpha) * theta."""
 
     def state(self) -> dict[str, Tensor]:
-        """The state that a checkpoint holds."""
+        """Return the state for a checkpoint."""
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Take over what ``state`` gave, under the same names."""

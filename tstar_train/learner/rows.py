@@ -15,7 +15,7 @@ from tstar_train.types import Group, TokenSequence, Trajectory, Turn, join_rows,
 
 
 def penalties(steps: Sequence[Step], rollout: RolloutConfig) -> NDArray[np.float64]:
-    """What is subtracted from the advantage of each turn of an episode, shape (turns,).
+    """Compute the penalty subtracted from each turn's advantage, shape (turns,).
 
     Args:
         steps: the turns.
@@ -34,7 +34,7 @@ def penalties(steps: Sequence[Step], rollout: RolloutConfig) -> NDArray[np.float
 
 
 def progress_made(turns: Sequence[Turn]) -> NDArray[np.float64]:
-    """How much of the way each turn made, shape (turns,), in shares of the whole way: the change of ``Turn.progress``.
+    """Compute the progress of each turn, shape (turns,), as a fraction of the whole: the change of ``Turn.progress``.
 
     A turn that loses the task, or uses up the steps, gives back all that was made before it. The sum over an episode is 1 where it
     succeeds and 0 where it ends otherwise, whatever happened on the way. It is the one-step advantage with the progress as the critic

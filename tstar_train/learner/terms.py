@@ -21,7 +21,7 @@ class Term(Protocol):
     """A term over the rows of the base loss."""
 
     def needs(self, sequence: TokenSequence) -> bool:
-        """Whether a row has to be computed for this term; a row that no term needs counts in the totals alone."""
+        """Check whether this term needs a row; rows that no term needs count only in the totals."""
 
     def __call__(
         self, outputs: Outputs, micro: SequenceMicroBatch, totals: Totals, reference: Reference | None

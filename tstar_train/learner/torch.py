@@ -34,7 +34,7 @@ class MasterWeights:
 
     @staticmethod
     def _taker(master: nn.Parameter):  # type: ignore[no-untyped-def]
-        """Adds what a backward pass left at a parameter to its master's gradient, and frees it."""
+        """Add a parameter's gradient to its master's, and free it."""
 
         def take(parameter: Tensor) -> None:
             if parameter.grad is None:
@@ -54,7 +54,7 @@ class MasterWeights:
             parameter.copy_(master)
 
     def state(self) -> dict[str, Tensor]:
-        """The masters that are no parameters of the model, for a checkpoint."""
+        """Return the master weights that are not model parameters, for a checkpoint."""
         return {f"{n:05d}": master.detach() for n, (_, master) in enumerate(self._half)}
 
     @torch.no_grad()
@@ -143,7 +143,7 @@ class TorchLearner(PolicyLearner):
         return norms[0]
 
     def _clipped_parts(self) -> list[float]:
-        """The summed gradient in place, scaled down to the norm; its norm before, for each group."""
+        """Clip the summed gradient in place; return each group's norm before clipping."""
         if self.gradient is None:
             raise ValueError("no part of the gradient was summed")
         gradient, self.gradient = self.gradient, None

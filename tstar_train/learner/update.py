@@ -30,7 +30,7 @@ from tstar_train.types import TokenSequence
 
 @dataclass
 class UpdateStats:
-    """What an update measured.
+    """Measurements of an update.
 
     Losses and the clip fractions are means over the whole batch of an optimizer step (sums over a part, divided by
     whole-batch weights). Entropy and log-probability differences are sums over ``tokens``, the tokens of rows that were
@@ -74,7 +74,7 @@ class UpdateStats:
         return self.kl_sum / self.kl_tokens if self.kl_tokens else None
 
     def add(self, measured: dict[str, float]) -> None:
-        """What a term of the loss measured on a micro-batch."""
+        """Add the measurements of a loss term on a micro-batch."""
         for name, value in measured.items():
             mine = getattr(self, name)
             setattr(self, name, max(mine, value) if name.endswith("_max") else mine + value)
@@ -108,7 +108,7 @@ class UpdateStats:
 
 
 class Batching(NamedTuple):
-    """How rows are computed.
+    """Options of batched forward passes.
 
     Attributes:
         micro_tokens: most padded tokens at once; changes memory and float rounding, not the result.
@@ -128,7 +128,7 @@ class Batching(NamedTuple):
 
     @property
     def rows(self) -> tuple[int, float, int, torch.device]:
-        """What ``sequence_micro_batches`` and ``pair_micro_batches`` take besides the rows."""
+        """Arguments of ``sequence_micro_batches`` and ``pair_micro_batches`` after the rows."""
         return self.micro_tokens, self.temperature, self.pad, self.device
 
 
@@ -142,7 +142,7 @@ def update(
     factor: float,
     batching: Batching,
 ) -> UpdateStats:
-    """The iteration's optimizer steps; all ranks call it with as many.
+    """Take the iteration's optimizer steps; all ranks call it with the same number.
 
     Args:
         learner: takes them.
@@ -196,14 +196,14 @@ def update(
 
 
 def totals_of(step: Step, world: Communicator) -> Totals:
-    """What the step's losses are divided by, over all ranks; at least 1, so that a step without rows has a loss of 0."""
+    """Compute the denominators of a step's losses over all ranks; at least 1, so that an empty step has loss 0."""
     counts = [step.weight, float(sum(s.num_response_tokens for s in step.sequences)), float(len(step.pairs))]
     weight, tokens, pairs = world.all_reduce(torch.tensor(counts, dtype=torch.float64)).tolist()
     return Totals(weight or 1.0, tokens or 1.0, pairs)
 
 
 def needed(sequences: Sequence[TokenSequence], terms: Sequence[Term]) -> list[TokenSequence]:
-    """The rows that have to be computed: those of groups of equal rewards count in the mean, but have no gradient."""
+    """Select the rows to compute; rows of groups with equal rewards count in the mean but have no gradient."""
     return [s for s in sequences if any(term.needs(s) for term in terms)]
 
 
@@ -280,7 +280,7 @@ def accumulate(
 
 
 def _agreement(outputs: Outputs, micro: SequenceMicroBatch) -> dict[str, float]:
-    """The policy's entropy, and how far the sampler was from the trainer: measured whatever the terms of the loss are."""
+    """Measure entropy and the sampler's log-probability difference, independent of the loss terms."""
     logprobs = outputs.logprobs.detach()[micro.which]
     gap = (logprobs - micro.sampled).abs()
     return {
@@ -295,7 +295,7 @@ def _agreement(outputs: Outputs, micro: SequenceMicroBatch) -> dict[str, float]:
 def _whole_or_not_at_all(
     learner: Learner, world: Communicator, loss: str, step: int, rows: Sequence[Any]
 ) -> Iterator[None]:
-    """What is no number on one rank ends the step on all, and comes with the rows that it was computed from."""
+    """End the step on all ranks if one has NaN or infinity; the error has the rows of the batch."""
     try:
         with raise_on_any_rank(world):
             try:

@@ -45,7 +45,7 @@ def _bounded_memory() -> Iterator[None]:
 
 
 def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]]) -> str:
-    """The text of a conversation, up to where the assistant goes on.
+    """Render a conversation up to the start of the assistant's turn.
 
     Transformers runs templates in Jinja's sandbox, which keeps them from files and programs, but not from nested loops.
 
@@ -214,7 +214,7 @@ class SearchR1Codec(PlainCodec):
 
 
 def _around(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]]) -> tuple[str, str, str]:
-    """The template's text before the first marker, between the two, and after the second.
+    """Return the template's text before the first marker, between the two, and after the second.
 
     Raises:
         BadData: the template fails, or does not show both once, in this order.
@@ -230,7 +230,7 @@ def _around(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str
 
 
 def _opening(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str, str]:
-    """What stands around the rules and the first observation."""
+    """Return the template's text around the rules and the first observation."""
     user = {"role": "user", "content": _SECOND}
     try:
         return _around(tokenizer, [{"role": "system", "content": _FIRST}, user])
@@ -239,7 +239,7 @@ def _opening(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str, str]:
 
 
 def _keeps_space(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether the template keeps white space at the ends of a message."""
+    """Check whether the template keeps white space at the ends of a message."""
     return f"  {_FIRST}  " in render(tokenizer, [{"role": "user", "content": f"  {_FIRST}  "}])
 
 
@@ -253,7 +253,7 @@ def _lead(tokenizer: PreTrainedTokenizerBase, after: str) -> str:
 
 
 def _between_users(tokenizer: PreTrainedTokenizerBase) -> str:
-    """The template's text between two user messages, "" where it takes no second one."""
+    """Return the template's text between two user messages, "" if it allows only one."""
     try:
         return _around(
             tokenizer, [{"role": "user", "content": _FIRST}, {"role": "user", "content": _SECOND}]

@@ -81,7 +81,7 @@ class Encoder:
 
 
 def named_ends(tokenizer: PreTrainedTokenizerBase, generation_config: Any = None) -> frozenset[int]:
-    """The ends that the tokenizer and the model's ``generation_config.json`` name.
+    """Return the stop tokens of the tokenizer and the model's ``generation_config.json``.
 
     Args:
         tokenizer: of the model; its end-of-sequence token.
@@ -94,7 +94,7 @@ def named_ends(tokenizer: PreTrainedTokenizerBase, generation_config: Any = None
 
 
 def closing_token(tokenizer: PreTrainedTokenizerBase, between: str) -> tuple[str, int]:
-    r"""What a chat template writes behind the assistant's words, up to the token that closes the turn.
+    r"""Find the stop tokens of a chat template: its text after the assistant's message, up to the closing token.
 
     Args:
         tokenizer: of the model.
@@ -124,7 +124,7 @@ ACTION_CUE = "Action:"
 
 
 class Codec(Protocol):
-    """What the rollout, the tree and grafting need of a tokenizer."""
+    """Codec between texts and token ids, for rollout, tree and grafting."""
 
     end: int
     """The token that is written behind a reply that lacks its end."""
@@ -139,19 +139,19 @@ class Codec(Protocol):
         """Every token whose text has a line break in it."""
 
     def start(self, prompt: str, observation: str) -> list[int]:
-        """The context of the first reply."""
+        """Encode the context of the first reply."""
 
     def observation(self, text: str) -> list[int]:
-        """What follows a reply (which ends with one of ``ends``) up to the next reply."""
+        """Encode the text between a reply (which ends with one of ``ends``) and the next reply."""
 
     def reply(self, text: str) -> list[int]:
-        """A reply written by somebody else (expert, graft), with its end."""
+        """Encode a reply that was not sampled (expert, graft), with its stop token."""
 
     def closed(self, reply: Sequence[int]) -> list[int]:
-        """A sampled reply as it stands in a context; a reply cut at its longest lacks its end and gets it."""
+        """Close a sampled reply for use in a context; a truncated reply gets its stop token."""
 
     def asked(self, context: Sequence[int], text: str) -> list[int]:
-        """A context whose next reply shall answer a request."""
+        """Append a request to a context, for the next reply to answer."""
 
     def text(self, text: str) -> list[int]:
         """Plain text inside a context; no control token, whatever it says."""
@@ -233,7 +233,7 @@ class PlainCodec:
 
 
 def thought_length(codec: Codec, reply: Sequence[int]) -> int:
-    """How many leading tokens of a reply are its thought, cue and line break included; 0 if it has none.
+    """Count the leading tokens of a reply that are its thought, with cue and line break; 0 without a thought.
 
     The span ends where the action cue starts. A token that holds both (a tokenizer may join a line break and the cue's
     first letters) counts as action, so the span never leaks into it.

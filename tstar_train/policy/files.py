@@ -24,7 +24,7 @@ _RECORDS = ("state.json", "training.json")
 
 
 def sha256_of(path: Path) -> str:
-    """The sum of a file, in hexadecimal digits."""
+    """Compute a file's SHA-256 as hexadecimal digits."""
     digest = hashlib.sha256()
     with open(path, "rb") as handle:
         while block := handle.read(_BLOCK):
@@ -82,7 +82,7 @@ END = "<|end|>"
 
 
 def model_source(name: str, built_in: str, weights: bool = True) -> str | Path:
-    """The folder that a name means, or the name itself if it can only be a Hugging Face one.
+    """Resolve a model name to a folder; other names are returned as Hugging Face names.
 
     Args:
         name: as the user gave it.
@@ -118,18 +118,18 @@ def model_source(name: str, built_in: str, weights: bool = True) -> str | Path:
 
 
 def warmstart_advice(env: str) -> str:
-    """The commands that make a tiny policy for an environment and then use it."""
+    """Format the commands that make a tiny policy for an environment and then use it."""
     return f"python -m tstar_train warmstart --env {env} --out FOLDER, and then name it: --model FOLDER (eval: --agent tiny:FOLDER)"
 
 
 def is_tiny(name: str) -> bool:
-    """Whether a name is ``tiny`` or the path of a policy of that kind (a checkpoint, or what ``warmstart`` wrote)."""
+    """Check whether a name is ``tiny`` or the path of a tiny policy (a checkpoint or an output of ``warmstart``)."""
     record = _record(name, "tokenizer_config.json")
     return name == "tiny" or (record.get("pad_token"), record.get("eos_token")) == (PAD, END)
 
 
 def settings_name(name: str, entry: EnvEntry) -> str:
-    """The name of the recipe by which a tiny policy plays an environment (for ``load_recipe``).
+    """Return the name of a tiny policy's recipe for an environment (for ``load_recipe``).
 
     It is the recipe that the policy was made with, which its ``config.json`` names and its checkpoints keep, where that is of the
     environment's family; otherwise the environment's own. Sokoban's two policies see rooms alike, but only one of them makes several
@@ -147,7 +147,7 @@ def settings_name(name: str, entry: EnvEntry) -> str:
 
 
 def _record(folder: str, file: str) -> dict[str, Any]:
-    """What a JSON file of a policy's folder holds; empty where it cannot be read (``load_policy`` says what is wrong with it)."""
+    """Read a JSON file of a policy's folder; empty if unreadable (``load_policy`` reports the error)."""
     try:
         record: dict[str, Any] = read_json(Path(folder).expanduser() / file)
     except (TStarError, RuntimeError):  # RuntimeError: a home folder that there is not
@@ -156,5 +156,5 @@ def _record(folder: str, file: str) -> dict[str, Any]:
 
 
 def has_tiny(built_in: str) -> bool:
-    """Whether the package ships tiny weights of this name (see ``recipes.built_in.policy_name``)."""
+    """Check whether the package ships tiny weights of this name (see ``recipes.policy_name``)."""
     return (WEIGHTS / built_in / "model.safetensors").is_file()

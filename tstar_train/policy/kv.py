@@ -21,7 +21,7 @@ class ContextTooLong(TStarError, ValueError):
 
 
 def attention_window(config: Any) -> int | None:
-    """How far back the model's attention looks where that is not everywhere, in tokens."""
+    """Return the model's attention window in tokens; None if unlimited."""
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
     window = getattr(config, "sliding_window", None) if "sliding_attention" in kinds else None
     return int(window) if window else None
@@ -45,7 +45,7 @@ def unscaled_positions(config: Any) -> int | None:
 
 
 def position_limit(config: Any) -> int:
-    """The most tokens that a model of this configuration computes as it was made to: fed more, it fails or makes things up.
+    """Return the maximum sequence length of a model; beyond it the model fails or degrades.
 
     A model with local attention counts as one of that window, since the local engine shows every token all before it; one whose
     rotary embedding changes with the length as one of the length at which it begins to.
@@ -64,7 +64,7 @@ def context_limit(config: Any, wanted: int | None) -> int:
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two sequences begin with alike."""
+    """Return the length of the common prefix of two sequences."""
     return next(
         (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
     )
@@ -77,14 +77,15 @@ def cache_bytes_per_token(config: Any, itemsize: int) -> int:
 
 
 def rows_that_fit(config: Any, itemsize: int, limit: int, batch: int, gib: float) -> int:
-    """How many rows are sampled side by side: ``batch``, or as many as have room for their keys and values, at least one."""
+    """Return the sampling batch size: ``batch``, or as many as fit in the key-value cache, at least one."""
     row = cache_bytes_per_token(config, itemsize) * limit
     return max(1, min(batch, int(gib * (1 << 30)) // row))
 
 
 def attention_mask(model: PreTrainedModel, seen: Tensor) -> Tensor:
-    """What a model takes for a mask that is True where something is seen: attention written out (Gemma 2, which bounds its scores) adds
-    the mask, torch's own takes it as it is.
+    """Convert a boolean mask of visible tokens to the model's attention mask.
+
+    Eager attention (Gemma 2, which caps its scores) adds the mask; torch's own takes it unchanged.
     """
     if model.config._attn_implementation != "eager":
         return seen
@@ -105,7 +106,7 @@ class BranchCache(Cache):
         self._of = of
 
     def place(self, lengths: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Where a forward pass over ``count`` tokens of each row stands.
+        """Compute the positions of a forward pass over ``count`` tokens of each row.
 
         Args:
             lengths: tokens before each row's first, shape (rows,).
@@ -126,13 +127,13 @@ class BranchCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Called by the model's attention: give back all that may be seen."""
+        """Return all visible keys and values; called by the model's attention."""
         kept: Any = self._beginnings.layers[layer_idx]
         keys, values = kept.keys.index_select(0, self._of), kept.values.index_select(0, self._of)
         return torch.cat([keys, key_states], dim=2), torch.cat([values, value_states], dim=2)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """The length of the longest beginning."""
+        """Return the length of the longest prefix."""
         return int(self._beginnings.get_seq_length())
 
 
@@ -200,13 +201,13 @@ class RaggedCache(Cache):
         return self._positions, seen
 
     def advance(self, rows: slice, counts: Tensor) -> None:
-        """Some rows have become longer by ``counts``."""
+        """Extend the rows by ``counts`` tokens."""
         self.lengths[rows] += counts
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Called by the model's attention: write the new entries, give back all that may be seen."""
+        """Write new keys and values and return all visible ones; called by the model's attention."""
         keys, values = self._keys[layer_idx], self._values[layer_idx]
         keys[self._rows, :, self._positions] = key_states.transpose(1, 2)
         values[self._rows, :, self._positions] = value_states.transpose(1, 2)
@@ -217,7 +218,7 @@ class RaggedCache(Cache):
         return int(self.lengths.max()) if len(self.lengths) else 0
 
     def beginning(self, row: int, length: int) -> list[tuple[Tensor, Tensor]]:
-        """The first ``length`` keys and values of a row per layer, as views of shape (heads, length, head size)."""
+        """Return the first ``length`` keys and values of a row per layer, as views of shape (heads, length, head size)."""
         return [
             (k[row, :, :length], v[row, :, :length]) for k, v in zip(self._keys, self._values, strict=True)
         ]
@@ -242,7 +243,7 @@ class RaggedCache(Cache):
         self._rows = torch.arange(len(rows), device=self.lengths.device)[:, None]
 
     def part(self, rows: Tensor) -> RaggedCache:
-        """A copy of some rows, in this order."""
+        """Copy some rows, in this order."""
         other = copy.copy(self)
         other._keys, other._values = list(self._keys), list(self._values)
         other.select(rows)
@@ -279,7 +280,7 @@ class RaggedCache(Cache):
 
 
 def _heads(config: Any) -> tuple[int, int]:
-    """How many heads keep keys and values, and how wide they are."""
+    """Return number and size of the key-value heads."""
     heads = int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
     return heads, int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
@@ -369,7 +370,7 @@ class Activations(NamedTuple):
         return count * (self.token + self.seen * span) + span * self.repeated
 
     def rows(self, count: int, span: int) -> int:
-        """How many such rows one forward pass may hold, at least one."""
+        """Return how many such rows fit in one forward pass, at least one."""
         return max(1, BOUND // self.of_row(count, span))
 
     def most(self, rows: int, limit: int) -> int:
@@ -377,7 +378,7 @@ class Activations(NamedTuple):
         return min(BOUND, rows * self.of_row(limit, limit))
 
     def tokens(self, span: int) -> int:
-        """How many new tokens of a single row one forward pass may hold; what its keys and values take is left half the room at most."""
+        """Return how many new tokens of one row fit in a forward pass; its keys and values get at most half the memory."""
         room = max(BOUND // 2, BOUND - span * self.repeated)
         return max(1, room // (self.token + self.seen * span))
 
@@ -414,7 +415,7 @@ def activations_of(config: Any, itemsize: int, adapters: bool) -> Activations:
 
 
 class Place(NamedTuple):
-    """Where a branch's token stands.
+    """Position of a branch's token.
 
     Attributes:
         position: of the token in the text that it is part of, from 0.
@@ -443,11 +444,11 @@ class TreeCache(RaggedCache):
         self._part: Tensor | None = None
 
     def close(self) -> None:
-        """The texts are in their rows; what is reserved from now on stands behind them."""
+        """Mark the texts as complete; later reservations come after them."""
         self._ends = self.lengths.tolist()
 
     def reserve(self, row: int) -> int:
-        """A slot for one more token behind a text."""
+        """Reserve a slot for one more token after a text."""
         slot = self._ends[row]
         self._ends[row] += 1
         return slot

@@ -53,13 +53,13 @@ def add_adapters(model: PreTrainedModel, rank: int, alpha: int) -> None:
 
 
 def has_adapters(model: PreTrainedModel) -> bool:
-    """Whether ``add_adapters`` was here."""
+    """Check whether a model has adapters of ``add_adapters``."""
     return any(_MARK in name for name, _ in model.named_parameters())
 
 
 @torch.no_grad()
 def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """The weights that the model computes with, under the names that it has without adapters; the model stays as it is."""
+    """Yield weights with adapters merged, under the names of the plain model; the model is unchanged."""
     modules = dict(model.named_modules())
     for name, tensor in model.state_dict().items():
         if _MARK in name:

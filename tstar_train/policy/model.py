@@ -122,7 +122,7 @@ def _orthonormal(rows: int, columns: int, rng: torch.Generator) -> Tensor:
 
 
 def described(model: PreTrainedModel) -> PretrainedConfig:
-    """A copy of its configuration that names its class: vLLM and llama.cpp's converter choose their own by it.
+    """Copy the configuration with its class name, which vLLM and llama.cpp's converter need.
 
     transformers writes it where it saves weights itself; a trainer that writes them by its own names it here.
     """
@@ -132,7 +132,7 @@ def described(model: PreTrainedModel) -> PretrainedConfig:
 
 
 def renamed(model: PreTrainedModel, shapes: Iterable[tuple[str, Iterable[int]]]) -> bool:
-    """Whether the files of a model have other names for some of its weights.
+    """Check whether a model's files use other names for some of its weights.
 
     Args:
         model: whose weights they are.
@@ -145,7 +145,7 @@ def renamed(model: PreTrainedModel, shapes: Iterable[tuple[str, Iterable[int]]])
 def by_file_names(
     model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]]
 ) -> Iterator[tuple[str, Tensor]]:
-    """A model's weights under the names of its files."""
+    """Return a model's weights under the names used in its files."""
     yield from revert_weight_conversion(model, dict(weights)).items()
 
 
@@ -240,7 +240,7 @@ _ROTARY = (
 
 @dataclass(frozen=True)
 class Published:
-    """What is kept of a model's folder; nothing where a model was made in memory.
+    """Files kept from a model's folder; empty for a model made in memory.
 
     Attributes:
         rotary: of ``config.json``, the fields of the rotary embedding under their names before transformers 5.
@@ -334,7 +334,7 @@ class Policy:
 
 
 def tiny_config(vocabulary: int, pad: int, end: int, base: float) -> Qwen2Config:
-    """The built-in architecture: Qwen2, about 1.1M parameters.
+    """Return the configuration of the built-in architecture: Qwen2, about 1.1M parameters.
 
     ``base`` is that of the rotary position embedding (``ModelRecipe.rope_base``).
     """
@@ -358,7 +358,7 @@ def tiny_config(vocabulary: int, pad: int, end: int, base: float) -> Qwen2Config
 
 
 def new_tiny(tokenizer: PreTrainedTokenizerBase, seed: int, recipe: ModelRecipe) -> Qwen2ForCausalLM:
-    """A tiny model with random weights, the same for the same seed, whose heads begin as the recipe says."""
+    """Make a tiny model with random weights by seed, its attention heads initialised by the recipe."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen2ForCausalLM(
@@ -469,7 +469,7 @@ def recompute_layers(model: PreTrainedModel) -> None:
 
 
 def has_few_parameters(name: str, built_in: str) -> bool:
-    """Whether a model in a folder is so small that one thread computes it fastest, without loading it; a mere name may be of any size."""
+    """Check from its files whether a model is so small that one thread is fastest; a Hugging Face name may have any size."""
     source = model_source(name, built_in, weights=False)
     if not isinstance(source, Path):
         return False
@@ -479,7 +479,7 @@ def has_few_parameters(name: str, built_in: str) -> bool:
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer that was saved, not the one that its architecture usually has.
+    """Load the saved tokenizer rather than the architecture's usual one.
 
     transformers 5 picks the class by the model's ``model_type``: for a Qwen2 model with a tokenizer of its own it would build
     Qwen2's, which splits digits and drops the normalizer, without a word.

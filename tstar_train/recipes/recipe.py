@@ -29,7 +29,7 @@ from tstar_train.config_check import check, expected, is_a
 
 @dataclass(frozen=True)
 class DemonstrationStyle:
-    """What makes demonstrations varied.
+    """Variations of demonstrations.
 
     Attributes:
         mistake: share of turns at which something else is done than the expert does (and not imitated).
@@ -49,7 +49,7 @@ class DemonstrationStyle:
 
 @dataclass(frozen=True)
 class ImitationSchedule:
-    """How long and how fast.
+    """Steps and learning rates of a stage.
 
     Attributes:
         steps: updates.
@@ -211,7 +211,7 @@ _ELSEWHERE = {
 
 
 class _Place(NamedTuple):
-    """Where in a file a value stands: the dotted name of its key."""
+    """Format the dotted name of a value's key in a file."""
 
     path: Path
     name: str = ""
@@ -224,7 +224,7 @@ class _Place(NamedTuple):
 
 
 def policy_names(folder: Path) -> list[str]:
-    """The policies that a folder has recipes of, in alphabetical order."""
+    """List the policies that a folder has recipes of, in alphabetical order."""
     return sorted(path.stem for path in folder.glob("*.toml") if not path.name.startswith("_"))
 
 
@@ -261,7 +261,7 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def _values_of(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    """Checked values of a file on top of those that it extends, tables as mappings."""
+    """Read a file's checked values merged over those that it extends, tables as mappings."""
     table = _toml(path)
     base = table.pop("extends", None)
     own = _checked(Recipe, table, _Place(path))
@@ -293,7 +293,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _checked(table_type: Any, given: Any, place: _Place) -> dict[str, Any]:
-    """The values of a table by key, those of the tables in it by table."""
+    """Read the values of a table by key, nested tables included."""
     if not isinstance(given, dict):
         raise place.wrong(f"must be a table, got {given!r:.100}")
     hints = get_type_hints(table_type, include_extras=True)  # ranges
@@ -345,7 +345,7 @@ def _merged(table_type: Any, base: Mapping[str, Any], own: Mapping[str, Any]) ->
 
 
 def _built(table_type: Any, values: Mapping[str, Any], place: _Place) -> Any:
-    """The dataclass of checked values."""
+    """Make the dataclass of checked values."""
     hints, arguments = get_type_hints(table_type), dict(values)
     for each in dataclasses.fields(table_type):
         table = dataclasses.is_dataclass(hints[each.name])
@@ -360,7 +360,7 @@ def _built(table_type: Any, values: Mapping[str, Any], place: _Place) -> Any:
 
 
 def _guess(given: object, names: Collection[str]) -> str:
-    """The name that was meant, if one is near, and all valid ones."""
+    """Format a suggestion: the nearest name, if any, and all valid ones."""
     near = difflib.get_close_matches(str(given), names, n=1)
     return f"{f'did you mean {near[0]}? ' if near else ''}valid: {', '.join(names) or 'none'}"
 
@@ -370,7 +370,7 @@ FOLDER = Path(__file__).parent
 
 @cache
 def load_recipe(policy: str) -> Recipe:
-    """The recipe of a built-in policy.
+    """Load the recipe of a built-in policy.
 
     Raises:
         MissingData: there is none of this name; the message lists the valid ones.
@@ -380,12 +380,12 @@ def load_recipe(policy: str) -> Recipe:
 
 
 def policy_name(entry: EnvEntry) -> str:
-    """Which built-in policy plays an environment; one that no recipe names would have its family's, and may find no such policy."""
+    """Return the name of an environment's built-in policy; by default its family's, which may not exist."""
     return _players().get(entry.name, entry.family)
 
 
 def recipe_of(entry: EnvEntry) -> Recipe:
-    """The recipe of the policy that plays an environment.
+    """Load the recipe of the policy that plays an environment.
 
     Raises:
         MissingData: there is none.
@@ -395,7 +395,7 @@ def recipe_of(entry: EnvEntry) -> Recipe:
 
 @cache
 def _players() -> dict[str, str]:
-    """The policy of each environment, by short name."""
+    """Map each environment's short name to its policy."""
     found: dict[str, str] = {}
     for policy in policy_names(FOLDER):
         for env in load_recipe(policy).env.plays:

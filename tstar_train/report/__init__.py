@@ -31,7 +31,7 @@ MOST_CHARACTERS = 3_000_000
 
 
 def browsable(episodes: Sequence[Episode]) -> list[dict[str, Any]]:
-    """What the page's script needs of the chosen episodes, in the file's order."""
+    """Select the page's data of the chosen episodes, in the file's order."""
     budget = Budget(MOST_CHARACTERS)
     return [
         entry
@@ -118,7 +118,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Which weights validation chose: those of an iteration (0 is the start), by a figure that was the best of so many."""
+    """Validation's choice of weights: iteration (0 is the start), its figure, and the number of candidates."""
 
     iteration: int | None
     mean: float | None
@@ -129,7 +129,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Headline:
-    """What the top of the report says. `low` and `high` bound the difference at 95 %; `chosen` is None without validation."""
+    """Headline of the report. `low` and `high` bound the difference at 95 %; `chosen` is None without validation."""
 
     metric: str
     split: str
@@ -145,7 +145,7 @@ class Headline:
 
     @property
     def verdict(self) -> str:
-        """What the interval says, in words."""
+        """Interpretation of the interval, in words."""
         if self.low is None or self.high is None:
             return ""
         rough = (
@@ -282,7 +282,7 @@ def write_report(run: Path) -> Path:
 
 
 def render(run: Run) -> str:
-    """The report as HTML."""
+    """Render the report as HTML."""
     environment = Environment(
         loader=PackageLoader("tstar_train.report"),
         autoescape=True,
@@ -328,7 +328,7 @@ def _source(environment: Environment, name: str) -> str:
 
 
 def _header(run: Run) -> list[tuple[str, str]]:
-    """What was run, from the configuration or, without one, from the summary."""
+    """Describe the run from its configuration or, without one, its summary."""
     source = run.config or run.summary or {}
     facts = {
         "environment": source.get("env"),

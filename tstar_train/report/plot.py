@@ -14,7 +14,7 @@ HUGE = 1e100  # no axis goes further, nor closer to zero than its inverse
 
 
 def text(value: float | None, form: str) -> str:
-    """A value as it is read: per cent for shares, else as many digits as say something."""
+    """Format a value: per cent for fractions, else the significant digits."""
     if value is None:
         return NONE
     if form == "share":
@@ -60,7 +60,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def whole_ticks(first: int, last: int) -> list[int]:
-    """The first iteration and round ones after it."""
+    """Choose axis ticks: the first iteration and round ones after it."""
     step = max(1, int(ticks(0, max(1, last - first))[1]))
     return sorted(
         {first, *(n for n in range(first - first % step, last + 1, step) if n - first >= 0.6 * step)}
@@ -83,7 +83,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the template needs of a series."""
+    """Data of a plotted series."""
 
     label: str
     path: str
@@ -170,7 +170,7 @@ def moving_average(values: Values, window: int) -> Values:
 
 
 def window_for(count: int) -> int:
-    """How many iterations a moving average spans: a sixth of them, between 3 and 20; 0 where there are too few."""
+    """Choose the moving average's window: a sixth of the iterations, 3 to 20; 0 if there are too few."""
     return max(3, min(20, count // 6)) if count >= 6 else 0
 
 
@@ -529,7 +529,7 @@ def diagrams(run: Run) -> tuple[dict[str, list[Diagram]], list[str], list[dict[s
 
 
 def has_part(run: Run, part: str) -> bool:
-    """Whether a run has a part of the method by its configuration; one without a configuration may have any.
+    """Check whether a run uses a part of the method; without a configuration it may use any.
 
     Args:
         run: as it was read.
@@ -549,7 +549,7 @@ def has_part(run: Run, part: str) -> bool:
 
 
 def dropped(run: Run) -> list[tuple[str, int]]:
-    """Why written thoughts were dropped, over the whole run, most frequent first."""
+    """Count the reasons for dropped thoughts over the whole run, most frequent first."""
     total: dict[str, int] = {}
     for record in run.metrics:
         reasons = record.get("grafts_dropped")

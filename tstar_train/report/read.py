@@ -16,7 +16,7 @@ MOST_TEXT = 4_000
 
 
 def clipped(text: str, most: int = MOST_TEXT) -> str:
-    """The text cut to at most `most` characters; a cut text says how many are left out."""
+    """Truncate text to at most `most` characters, noting how many are left out."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more characters)"
 
 
@@ -28,13 +28,13 @@ def evenly(items: Sequence[T], most: int) -> list[T]:
 
 
 class Budget:
-    """How many characters of data may still go into the page."""
+    """Budget of characters of data for the page."""
 
     def __init__(self, characters: int) -> None:
         self._left = characters
 
     def take(self, data: Any) -> bool:
-        """Whether `data` still fits; if so, its size is spent."""
+        """Check whether `data` fits; if so, spend its size."""
         size = len(json.dumps(data))
         if size > self._left:
             return False
@@ -112,7 +112,7 @@ def read_run(folder: Path) -> Run:
 
 
 def read_object(path: Path) -> Record | None:
-    """A JSON file that holds one object; None if there is no such file.
+    """Read a JSON file with one object; None if it is missing.
 
     Raises:
         BadData: it holds something else.
@@ -146,7 +146,7 @@ def read_lines(path: Path) -> list[Record]:
 
 
 def checked(where: str, make: Callable[[], T]) -> T:
-    """What `make` gives; its stumbling over a field becomes an error that names the file.
+    """Call `make`; an error over a field becomes one that names the file.
 
     Raises:
         BadData: a field is missing or of the wrong kind.
@@ -160,7 +160,7 @@ def checked(where: str, make: Callable[[], T]) -> T:
 
 
 def number(value: object) -> float | None:
-    """A finite number, or None for anything else (absent, NaN, infinite, text)."""
+    """Return a finite number, or None for anything else (absent, NaN, infinite, text)."""
     try:
         return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
     except OverflowError:  # a whole number beyond every float
@@ -179,7 +179,7 @@ def _parse(content: bytes, where: str, *, with_line: bool = True) -> Any:
 
 
 def _there(path: Path) -> bool:
-    """Whether there is such a file; a pipe or a device could be read without end.
+    """Check whether a regular file exists; pipes and devices could be read without end.
 
     Raises:
         BadData: something else stands there.

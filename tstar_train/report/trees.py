@@ -51,7 +51,7 @@ def place(depths: Mapping[int, int], edges: Sequence[Edge]) -> dict[int, float]:
 
 
 def spread(aims: Sequence[float]) -> list[float]:
-    """The places nearest to `aims` (least squares) that are at least 1 apart in the given order.
+    """Place nodes nearest to `aims` (least squares), at least 1 apart in the given order.
 
     Taking k from the k-th place turns "1 apart" into "not falling", which pooling adjacent violators solves exactly.
     """
@@ -67,7 +67,7 @@ def spread(aims: Sequence[float]) -> list[float]:
 
 
 def _aim(node: int, neighbours: Sequence[tuple[int, float]], places: Mapping[int, float]) -> float:
-    """The neighbours' mean place, or the node's own where it has none."""
+    """Return the neighbours' mean position, or the node's own without neighbours."""
     total = sum(weight for _, weight in neighbours)
     return sum(places[n] * weight for n, weight in neighbours) / total if total else places[node]
 
@@ -76,7 +76,7 @@ CREDITS = ("grpo", "depth_value", "depth_transition", "state_value", "state_tran
 
 
 def trained(config: Record) -> str | None:
-    """Which of the credits the run's options choose, or None where they do not say.
+    """Return the credit that the run's options choose; None if unknown.
 
     Runs from before there was a choice learn from the paper's.
     """
@@ -92,7 +92,7 @@ def trained(config: Record) -> str | None:
 
 
 def credits_of(tree: Record) -> dict[str, list[list[float | None]]]:
-    """The known ones of a written tree's credits, [per step] per trajectory, to 4 digits; none in trees from before they were written.
+    """Read the known credits of a stored tree, per trajectory and step, to 4 digits; empty in old trees.
 
     Raises:
         KeyError: a field is missing.
@@ -125,7 +125,7 @@ TOUCH, ALONG, SWING = 3.0, 0.35, 0.25  # what a touched node, a crowded cell and
 
 @dataclass(frozen=True)
 class Drawing:
-    """Where everything stands, from 0 to the right and downward.
+    """Layout of a graph: coordinates from 0 to the right and downward.
 
     Attributes:
         spots: (x, row) of each node, by id.
@@ -141,7 +141,7 @@ class Drawing:
 
 
 def drawing(depths: Mapping[int, int], edges: Sequence[Edge]) -> Drawing:
-    """The layout of a graph, which may hold cycles; arguments as of `place`."""
+    """Lay out a graph, which may hold cycles; arguments as in `place`."""
     rows = sorted(set(depths.values()))
     places = place(depths, edges)
     spots = {node: (x, rows.index(depths[node])) for node, x in places.items()}
@@ -157,7 +157,7 @@ def drawing(depths: Mapping[int, int], edges: Sequence[Edge]) -> Drawing:
 
 
 def route(spots: Mapping[int, Point], edges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Curve]:
-    """The curves of all edges but those that lead to the next row.
+    """Draw the curves of all edges except those to the next row.
 
     Args:
         spots: (x, row) of each node, by id.
@@ -202,7 +202,7 @@ def route(spots: Mapping[int, Point], edges: Sequence[tuple[int, int]]) -> dict[
 
 
 def point_at(curve: Curve, share: float) -> Point:
-    """The point of a cubic Bezier curve at a share (0 to 1) of its parameter."""
+    """Compute a point of a cubic Bezier curve at parameter 0 to 1."""
     a, b, c, d = (1 - share) ** 3, 3 * share * (1 - share) ** 2, 3 * share**2 * (1 - share), share**3
     (x0, y0), (x1, y1), (x2, y2), (x3, y3) = curve
     return a * x0 + b * x1 + c * x2 + d * x3, a * y0 + b * y1 + c * y2 + d * y3
@@ -249,7 +249,7 @@ def _rounded(points: Sequence[Point]) -> Curve:
 def _touched(
     path: Sequence[Point], standing: Mapping[float, Sequence[tuple[int, float]]], ends: tuple[int, int]
 ) -> int:
-    """How many nodes a path touches, its own two ends apart. A point comes near one row at most."""
+    """Count the nodes that a path touches, except its ends. A point is near one row at most."""
     touched: set[int] = set()
     for x, y in path:
         row = round(y)
@@ -267,7 +267,7 @@ Texts = dict[tuple[int, str, int], list[list[str]]]
 
 @dataclass
 class Forest:
-    """What the page shows of the trees.
+    """Trees as shown on the page.
 
     Attributes:
         trees: for the page's script, in order of iteration.
@@ -287,7 +287,7 @@ class Forest:
 
     @property
     def kinds(self) -> set[str]:
-        """What makes a node in the trees that are shown: "depth", "state" or both."""
+        """Kind of nodes in the shown trees: "depth", "state" or both."""
         return {tree["by"] for tree in self.trees}
 
 
@@ -331,7 +331,7 @@ def forest(run: Run) -> Forest:
 
 
 def _texts(episodes: Sequence[Episode]) -> Texts:
-    """Steps of the recorded training episodes, by (iteration, task, member): a tree keeps one member's text per node."""
+    """Index the steps of recorded training episodes by (iteration, task, member), for texts that trees omit."""
     return {
         (episode.extra["iteration"], episode.task, episode.sample): [
             [s.thought, s.action, s.observation] for s in episode.steps
@@ -426,7 +426,7 @@ def _node(node: Record, drawn: Drawing, said: Callable[[int, int], list[str] | N
 
 
 def _divergence(divergence: Record, grafts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A divergence with the index of its graft: the one of the same failed step, and of these the nearest spread.
+    """Match a divergence with its graft: same failed step, then nearest spread.
 
     A step can be the worst of two divergences, if two ways lead to its node.
     """

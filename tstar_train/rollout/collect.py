@@ -64,7 +64,7 @@ class TaskStream:
         self._seed = seed
 
     def take(self, cursor: int, count: int) -> list[str]:
-        """The ``count`` tasks from place ``cursor`` on."""
+        """Return ``count`` tasks from position ``cursor`` on."""
         taken: list[str] = []
         while len(taken) < count:
             turn, position = divmod(cursor + len(taken), self._usable)
@@ -75,7 +75,7 @@ class TaskStream:
 
 @dataclass
 class EnvSpec:
-    """Which environment is played, with its options."""
+    """Environment id with options."""
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -157,7 +157,7 @@ def play_on(
     sampling: Sampling,
     begun: Sequence[Sequence[int]] | None = None,
 ) -> list[Trajectory]:
-    """New ends of episodes; the environment is brought to where they part by playing the replies before it again.
+    """Play new ends of episodes from given turns; the environment replays the earlier replies.
 
     Args:
         points: (trajectory, number of its turns that stand), one for each new episode; one that is given several times is
@@ -196,14 +196,14 @@ def play_on(
 
 
 def training_spec(config: Config) -> EnvSpec:
-    """The environment as training plays it: with its further options, and episodes never longer than the environment's own."""
+    """Return the training environment: with training options and at most the environment's own horizon."""
     options = {**config.env_options, **config.training_options}
     own, wanted = options.get("horizon") or find_entry(config.env).horizon, config.rollout.horizon
     return EnvSpec(config.env, options if wanted is None else {**options, "horizon": min(own, wanted)})
 
 
 def sampling_of(config: Config, temperature: float) -> Sampling:
-    """The rollout options as the collector takes them."""
+    """Return the sampling options of the rollout."""
     rollout = config.rollout
     return Sampling(rollout.max_tokens, temperature, rollout.context, rollout.history)
 
@@ -218,7 +218,7 @@ def sample_groups(
     world: Communicator,
     data: IterationData,
 ) -> list[list[Trajectory]]:
-    """The groups that this rank learns from; all ranks call it.
+    """Sample the groups that this rank trains on; all ranks call it.
 
     Each rank plays its part of the iteration's tasks. Where the algorithm keeps only some groups, those that are missing are replaced
     by groups of further tasks, up to ``dapo.rounds`` rounds in all; then what there is has to do.

@@ -60,7 +60,7 @@ class ActionKL:
         self._cue = tuple(self.codec.text(ACTION_CUE)) if self.over == "action" else ()
 
     def __call__(self, t: int, i: int, j: int) -> float:
-        """The estimate of D_KL between trajectories i and j after step t, in nats."""
+        """Estimate D_KL between trajectories i and j after step t, in nats."""
         self.prefetch([(t, i, j)])
         return self._answers[self._context(i, t), self._context(j, t)]
 
@@ -69,7 +69,7 @@ class ActionKL:
         prefetch_together([(self, pairs)])
 
     def _open(self, pairs: Sequence[Triple]) -> list[Direction]:
-        """The directions among these that have no answer yet, each once."""
+        """Return the directions among these that have no answer yet, each once."""
         wanted: dict[Direction, None] = {}
         for t, i, j in pairs:
             key = self._context(i, t), self._context(j, t)
@@ -87,13 +87,13 @@ class ActionKL:
         return list(wanted)
 
     def _context(self, i: int, t: int) -> Ids:
-        """What the next action of trajectory i after step t is conditioned on."""
+        """Return the context of the next action of trajectory i after step t."""
         if (i, t) not in self._contexts:
             self._contexts[i, t] = (*self.group[i].turns[t + 1].context, *self._cue)
         return self._contexts[i, t]
 
     def _longest_sample(self) -> int:
-        """Samples drawn in one context are scored in others: they are to fit behind the longest."""
+        """Limit the sample length so that samples fit after the longest context."""
         if self._room is None:
             contexts = [len(turn.context) for trajectory in self.group for turn in trajectory.turns]
             self._room = min(self.max_tokens, self.engine.limit - max(contexts) - len(self._cue))
@@ -181,7 +181,7 @@ def _score(wanted: Sequence[tuple[ActionKL, Ids, Ids]]) -> None:
 
 
 def hash_ids(ids: Sequence[int]) -> str:
-    """A stable name for a token sequence."""
+    """Return a stable name for a token sequence."""
     return hashlib.blake2b(repr(list(ids)).encode(), digest_size=8).hexdigest()
 
 

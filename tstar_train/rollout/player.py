@@ -75,7 +75,7 @@ class Transcript:
             yield ids
 
     def add(self, reply: Sequence[int], observation: str) -> None:
-        """A reply that did not end the episode, and what followed."""
+        """Append a reply that did not end the episode, and its observation."""
         self.replies.append(list(reply))
         self.observations.append(observation)
         if self.kind == "concat":
@@ -87,7 +87,7 @@ class Transcript:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How replies are sampled.
+    """Sampling options of replies.
 
     Attributes:
         max_tokens: longest reply.
@@ -105,12 +105,12 @@ class Sampling:
 
 
 def overlong(episode: Episode) -> bool:
-    """Whether an episode ended because its context left no room for a reply."""
+    """Check whether an episode ended because its context left no room for a reply."""
     return bool(episode.extra.get("overlong", False))
 
 
 def transcript_of(episode: Episode, codec: Codec, prompt: str, sampling: Sampling) -> Transcript:
-    """The transcript of an episode that has not begun."""
+    """Make the transcript of a new episode."""
     return Transcript(
         codec, prompt, episode.instruction, episode.first_observation, sampling.context, sampling.history
     )
