@@ -354,7 +354,7 @@ def print_result(
     console.print(table)
     if lost := before.failed + after.failed:
         console.print(
-            f"{counted(lost, 'episode')} failed for want of infrastructure, counted in no figure",
+            f"{counted(lost, 'episode')} lost to infrastructure errors, excluded from all figures",
             style="yellow",
             highlight=False,
         )

@@ -148,7 +148,7 @@ def iterate(
     """
     data, timer = begin(trainer, number, passed), PhaseTimer(now, trainer.policy.model.device)
 
-    # Sample groups of episodes, and select those that are learnt from (DAPO drops some, and plays others in their place).
+    # Sample groups of episodes and select those to train on (DAPO drops some and samples others instead).
     collect_groups(trainer, data)
     timer.phase("rollout")
 

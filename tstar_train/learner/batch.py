@@ -251,7 +251,7 @@ class MicroBatch:
 
     Attributes:
         ids: shape (rows, longest), padded on the right, so that no attention mask is needed.
-        wanted: bool, the same shape: the tokens whose log-probabilities are asked for; never the first of a row.
+        wanted: bool, the same shape: tokens whose log-probabilities are needed; never the first of a row.
         temperature: of the distribution.
         beginnings: what rows begin with besides; None if every row is whole.
     """

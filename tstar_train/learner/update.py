@@ -213,7 +213,7 @@ def compute_old_logprobs_and_values(
     """Write down how policy and critic see each of the policy's tokens before the update.
 
     Args:
-        learner: with a critic, where values are asked for.
+        learner: with a critic if ``values``.
         sequences: their ``values`` and ``old_logprobs`` are written, 0 at what the policy did not write.
         batching: how rows are computed.
         values: what the critic says before each token.
@@ -222,7 +222,7 @@ def compute_old_logprobs_and_values(
 
     Raises:
         NotFinite: a value or log-probability is no number.
-        ValueError: values are asked for and there is no critic.
+        ValueError: ``values`` without a critic.
     """
     if not values and not old:
         return

@@ -36,7 +36,7 @@ class DemonstrationStyle:
         no_thought: share of turns whose reply is the action alone.
         contrast: share of turns also written as a contrast prompt.
         wordings: how many wordings of each thought there are.
-        kept: share of the rows that are learnt from. Where a row is a turn, neighbours are much the same, and for the same time a
+        kept: fraction of the rows that are trained on. If a row is a turn, neighbours are much the same, and for the same time a
             smaller share shows more tasks.
     """
 
@@ -113,7 +113,7 @@ class WarmStartRecipe:
     Attributes:
         demonstrations: how they vary.
         stages: schedules, one after another.
-        mix: environments that are practised, by short name, with how often; empty for the one that the warm start is asked for.
+        mix: environments of the demonstrations by short name, with weights; empty for the warm start's own.
         begins_with: the built-in policy from whose tokenizer and weights it goes on, "" for new ones.
     """
 

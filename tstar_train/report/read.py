@@ -88,7 +88,7 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
-    """Read what there is.
+    """Read the files that exist.
 
     Raises:
         MissingData: `folder` is no folder.

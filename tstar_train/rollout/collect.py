@@ -220,8 +220,8 @@ def sample_groups(
 ) -> list[list[Trajectory]]:
     """Sample the groups that this rank trains on; all ranks call it.
 
-    Each rank plays its part of the iteration's tasks. Where the algorithm keeps only some groups, those that are missing are replaced
-    by groups of further tasks, up to ``dapo.rounds`` rounds in all; then what there is has to do.
+    Each rank plays its share of the iteration's tasks. Dropped groups are replaced by sampling more tasks, at most ``dapo.rounds`` times;
+    after that the iteration trains on what it has.
 
     Args:
         config: of the run.
