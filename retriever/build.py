@@ -182,7 +182,7 @@ class _Builder:
             probe = None if self.plan.kind == "flat" else RecallProbe.cut_from(documents, self.encoder)
             self._encode(documents, self.encoder, probe)
             if self.plan.kind not in EXHAUSTIVE:
-                self._arrange()
+                self._build_ann()
             self.encoder.save(self.folder)
             cls = HashedIndex if isinstance(self.encoder, HashedTfidfEncoder) else DenseIndex
             index = cls.open(self.folder, documents, self.encoder, self.plan.threads, digest)
@@ -334,7 +334,7 @@ class _Builder:
             write_index(trained(kind, encoder.dim, len(documents), sample), path)
         return faiss.read_index(str(path))
 
-    def _arrange(self) -> None:
+    def _build_ann(self) -> None:
         """Put staged vectors into lists or a graph."""
         faiss = import_optional("faiss")
         fill = fill_lists if self.plan.kind == "ivf_sq8" else fill_graph

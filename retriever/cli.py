@@ -116,7 +116,7 @@ def serve(command: Serve, console: Console) -> None:
     uvicorn = import_optional("uvicorn")
     # Here and not above, so that `build` works where only the search libraries are installed.
     from retriever.app import Limits, create_app
-    from retriever.http_limits import HostNames, guarded, log_sparingly, room_for, run_until_stopped
+    from retriever.http_limits import HostNames, limited_protocol, log_sparingly, room_for, run_until_stopped
     from retriever.service import SearchService
 
     lexical = _lexical(command)
@@ -149,7 +149,7 @@ def serve(command: Serve, console: Console) -> None:
     connections = room_for(command.connections, _BACKLOG)
     config = uvicorn.Config(
         app,
-        http=guarded(connections, command.head_timeout, command.body_timeout),
+        http=limited_protocol(connections, command.head_timeout, command.body_timeout),
         ws="none",
         backlog=_BACKLOG,
         log_level="warning",

@@ -31,7 +31,7 @@ _FULL = (
 )
 
 
-def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type[H11Protocol]:
+def limited_protocol(connections: int, head_seconds: float, stuck_seconds: float) -> type[H11Protocol]:
     """Return uvicorn's protocol with limits.
 
     Args:

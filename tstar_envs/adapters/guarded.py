@@ -13,7 +13,6 @@ from retriever.http_limits import (
     Bodies,
     Doorkeeper,
     HostNames,
-    guarded,
     log_sparingly,
     room_for,
     run_until_stopped,
@@ -57,7 +56,9 @@ def server_of(app: Any, limits: Limits) -> uvicorn.Server:
     log_sparingly()
     config = uvicorn.Config(
         app,
-        http=guarded(room_for(limits.connections, BACKLOG), limits.head_seconds, limits.body_seconds),
+        http=limited_protocol(
+            room_for(limits.connections, BACKLOG), limits.head_seconds, limits.body_seconds
+        ),
         ws_max_size=limits.body_bytes,
         backlog=BACKLOG,
         log_level="warning",

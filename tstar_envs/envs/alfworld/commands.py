@@ -186,7 +186,7 @@ def fingerprint(game: Game, household: Household) -> str:
 _ABLE = {"clean": "cleaned", "heat": "heated", "cool": "cooled"}
 
 
-def refusal(game: Game, household: Household, verb: str, *names: str) -> str:
+def invalid_reason(game: Game, household: Household, verb: str, *names: str) -> str:
     """Why a well-formed command cannot be done."""
     for name in names:
         if name not in game.numbers:
@@ -216,10 +216,10 @@ def refusal(game: Game, household: Household, verb: str, *names: str) -> str:
         )
     if place != NOTHING and place not in game.here(household):
         return f"you are not at {game.receptacle_names[place]}; go there first"
-    return _refusal_here(game, household, verb, names, things[0][1], place, held)
+    return _invalid_reason_here(game, household, verb, names, things[0][1], place, held)
 
 
-def _refusal_here(
+def _invalid_reason_here(
     game: Game, household: Household, verb: str, names: tuple[str, ...], thing: int, place: int, held: str
 ) -> str:
     """The reason for a refusal where the things are of the right sorts and a receptacle is at hand."""
@@ -260,7 +260,7 @@ def _refusal_here(
             else f"{names[1]} does not take {names[0]}"
         )
     if place not in game.appliances[verb]:
-        here = {game.receptacle_kinds[receptacle] for receptacle in game.appliances[verb]}
+        here = {game.receptacle_types[receptacle] for receptacle in game.appliances[verb]}
         wanted = " or ".join(sorted(here or game.tools[verb]))
         return f"to {verb} something you need a {wanted}, and {names[1]} is none"
     return f"{names[0]} cannot be {_ABLE[verb]}"
@@ -294,7 +294,7 @@ class ParsedCommand(NamedTuple):
 
     command: Command | None
     text: str
-    refusal: str
+    invalid_reason: str
 
 
 def parse_command(game: Game, household: Household, typed: str, strict: bool = False) -> ParsedCommand:
@@ -324,7 +324,7 @@ def parse_command(game: Game, household: Household, typed: str, strict: bool = F
         return ParsedCommand(
             None, "", f"{exact!a:.80} is not written exactly as the game wants it: {canonical}"
         )
-    return ParsedCommand(None, canonical, refusal(game, household, verb, *arguments))
+    return ParsedCommand(None, canonical, invalid_reason(game, household, verb, *arguments))
 
 
 def _form(plain: str) -> tuple[str, ...] | None:

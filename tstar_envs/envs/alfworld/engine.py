@@ -117,20 +117,20 @@ def write_problem(facts: Facts, goal: Goal, name: str) -> str:
         facts.agent_location,
     }
     lines = ["agent1 - agent"]
-    lines += [f"{raw} - object" for raw in sorted(facts.object_kinds)] + [
-        f"{raw} - receptacle" for raw in sorted(facts.receptacle_kinds)
+    lines += [f"{raw} - object" for raw in sorted(facts.object_types)] + [
+        f"{raw} - receptacle" for raw in sorted(facts.receptacle_types)
     ]
     lines += [f"{raw} - location" for raw in sorted(locations)]
     lines += [
         f"{_type(kind)} - otype"
-        for kind in sorted({*facts.object_kinds.values()} | {kind for _, kind in facts.fits})
+        for kind in sorted({*facts.object_types.values()} | {kind for _, kind in facts.fits})
     ]
     lines += [
         f"{_type(kind)} - rtype"
-        for kind in sorted({*facts.receptacle_kinds.values()} | {kind for kind, _ in facts.fits})
+        for kind in sorted({*facts.receptacle_types.values()} | {kind for kind, _ in facts.fits})
     ]
-    init = [f"(receptacleType {raw} {_type(kind)})" for raw, kind in sorted(facts.receptacle_kinds.items())]
-    init += [f"(objectType {raw} {_type(kind)})" for raw, kind in sorted(facts.object_kinds.items())]
+    init = [f"(receptacleType {raw} {_type(kind)})" for raw, kind in sorted(facts.receptacle_types.items())]
+    init += [f"(objectType {raw} {_type(kind)})" for raw, kind in sorted(facts.object_types.items())]
     init += [f"(canContain {_type(place)} {_type(kind)})" for place, kind in sorted(facts.fits)]
     for predicate, members in (*facts.abilities.items(), *facts.marks.items()):
         init += [f"({_SPELLED.get(predicate, predicate)} {raw})" for raw in sorted(members)]

@@ -480,14 +480,14 @@ def _look_around(game: Game, household: Household, seen: Seen) -> tuple[Errand, 
     if not wanted or not unseen:
         return None
     likely = frozenset[int]().union(*(game.fitting[thing] for thing in wanted))
-    many = Counter(game.receptacle_kinds[r] for r in game.reachable)
+    many = Counter(game.receptacle_types[r] for r in game.reachable)
 
     def order(r: int) -> tuple[bool, bool, int, int]:
         steps = 1 + (r in game.openable)
         return (
             r not in likely,
             game.location_of[r] != household.location,
-            steps * many[game.receptacle_kinds[r]],
+            steps * many[game.receptacle_types[r]],
             -r,
         )
 

@@ -134,8 +134,8 @@ class Facts:
     """The relations of the domain ``alfred``.
 
     Attributes:
-        receptacle_kinds: receptacle -> kind.
-        object_kinds: object -> kind.
+        receptacle_types: receptacle -> kind.
+        object_types: object -> kind.
         receptacle_location: receptacle -> location.
         object_locations: pairs (object, location); where an object is sliced and whether it lies beside a receptacle.
         inside: pairs (object, receptacle).
@@ -150,8 +150,8 @@ class Facts:
         named: further raw ids that occur in a fact; they count in the numbering of names.
     """
 
-    receptacle_kinds: dict[str, str] = field(default_factory=dict)
-    object_kinds: dict[str, str] = field(default_factory=dict)
+    receptacle_types: dict[str, str] = field(default_factory=dict)
+    object_types: dict[str, str] = field(default_factory=dict)
     receptacle_location: dict[str, str] = field(default_factory=dict)
     object_locations: set[tuple[str, str]] = field(default_factory=set)
     inside: set[tuple[str, str]] = field(default_factory=set)
@@ -258,8 +258,8 @@ GIVEN = (
     "receptacle_names",
     "object_names",
     "location_names",
-    "receptacle_kinds",
-    "object_kinds",
+    "receptacle_types",
+    "object_types",
     "location_of",
     "openable",
     "pickupable",
@@ -284,7 +284,7 @@ class Game:
         goal: when the game is won.
         wording: what its release says in its own way.
         receptacle_names, object_names, location_names: names by number.
-        receptacle_kinds, object_kinds: kinds by number, "" if the file names none.
+        receptacle_types, object_types: kinds by number, "" if the file names none.
         location_of: location of each receptacle, ``NOTHING`` if it has none.
         receptacles_at: the receptacles of each location.
         reachable: receptacles that have a location.
@@ -308,8 +308,8 @@ class Game:
     receptacle_names: tuple[str, ...]
     object_names: tuple[str, ...]
     location_names: tuple[str, ...]
-    receptacle_kinds: tuple[str, ...]
-    object_kinds: tuple[str, ...]
+    receptacle_types: tuple[str, ...]
+    object_types: tuple[str, ...]
     location_of: tuple[int, ...]
     receptacles_at: tuple[tuple[int, ...], ...]
     reachable: tuple[int, ...]
@@ -391,7 +391,7 @@ def build_game(
         wording: of the answers.
         tools: verb -> kinds of what it is done with.
     """
-    receptacles, objects = sorted(facts.receptacle_kinds), sorted(facts.object_kinds)
+    receptacles, objects = sorted(facts.receptacle_types), sorted(facts.object_types)
     receptacle_number = {raw: number for number, raw in enumerate(receptacles)}
     object_number = {raw: number for number, raw in enumerate(objects)}
     names = demangle({*receptacles, *objects, *facts.named})
@@ -414,16 +414,16 @@ def build_game(
         if location != NOTHING:
             here[location].append(receptacle)
     able = {ability: _numbers(members, object_number) for ability, members in facts.abilities.items()}
-    object_kinds = tuple([facts.object_kinds[raw] for raw in objects])
-    receptacle_kinds = tuple([facts.receptacle_kinds[raw] for raw in receptacles])
+    object_types = tuple([facts.object_types[raw] for raw in objects])
+    receptacle_types = tuple([facts.receptacle_types[raw] for raw in receptacles])
     receptacle_names, object_names = (
         tuple([names[raw] for raw in receptacles]),
         tuple([names[raw] for raw in objects]),
     )
     takers: dict[str, frozenset[int]] = {}
-    for kind in set(object_kinds):
+    for kind in set(object_types):
         takers[kind] = frozenset(
-            [r for r, taker in enumerate(receptacle_kinds) if (taker, kind) in facts.fits]
+            [r for r, taker in enumerate(receptacle_types) if (taker, kind) in facts.fits]
         )
     reachable = tuple([r for r, location in enumerate(location_of) if location != NOTHING])
     every_go = sorted([(f"go to {receptacle_names[r]}", r) for r in reachable])
@@ -456,15 +456,15 @@ def build_game(
     needed = [able[NEEDED_ABILITY[mark]] for mark in goal.marks]
     targets = [
         o
-        for o, kind in enumerate(object_kinds)
+        for o, kind in enumerate(object_types)
         if kind == goal.object_kind and all(o in members for members in needed)
     ]
     if goal.lamp_kind:
         destinations = [
-            o for o, kind in enumerate(object_kinds) if kind == goal.lamp_kind and o in able["toggleable"]
+            o for o, kind in enumerate(object_types) if kind == goal.lamp_kind and o in able["toggleable"]
         ]
     else:
-        destinations = [r for r, kind in enumerate(receptacle_kinds) if kind == goal.receptacle_kind]
+        destinations = [r for r, kind in enumerate(receptacle_types) if kind == goal.receptacle_kind]
     numbers = {name: ("object", number) for number, name in enumerate(object_names)}
     numbers.update({name: ("receptacle", number) for number, name in enumerate(receptacle_names)})
     return Game(
@@ -474,8 +474,8 @@ def build_game(
         receptacle_names=receptacle_names,
         object_names=object_names,
         location_names=tuple([names.get(raw, raw) for raw in locations]),
-        receptacle_kinds=receptacle_kinds,
-        object_kinds=object_kinds,
+        receptacle_types=receptacle_types,
+        object_types=object_types,
         location_of=location_of,
         receptacles_at=tuple([tuple(r) for r in here]),
         reachable=reachable,
@@ -489,12 +489,12 @@ def build_game(
         sliceable=able["sliceable"],
         tools=tools,
         appliances={
-            verb: frozenset([r for r, kind in enumerate(receptacle_kinds) if kind in kinds])
+            verb: frozenset([r for r, kind in enumerate(receptacle_types) if kind in kinds])
             for verb, kinds in tools.items()
             if verb != "slice"
         },
-        knives=frozenset([o for o, kind in enumerate(object_kinds) if kind in tools["slice"]]),
-        fitting=tuple([takers[kind] for kind in object_kinds]),
+        knives=frozenset([o for o, kind in enumerate(object_types) if kind in tools["slice"]]),
+        fitting=tuple([takers[kind] for kind in object_types]),
         nested={outer: tuple(sorted(inner)) for outer, inner in nested.items()},
         numbers=numbers,
         go_to=go_to,

@@ -32,10 +32,10 @@ from tstar_envs.envs.alfworld.rooms import (
     PICK_TWO,
     TASK_TYPES,
     House,
-    ObjectKind,
+    ObjectType,
     Receptacle,
     Scene,
-    object_kinds,
+    object_types,
     write_house,
     write_scene,
 )
@@ -300,16 +300,16 @@ def possible(task: str, parameters: TaskParameters, house: House) -> bool:
     if house.room != parameters.room:
         return False
     if task == LOOK:
-        return house.lamps > 0 and bool(_spots(object_kinds()[parameters.object], house))
+        return house.lamps > 0 and bool(_spots(object_types()[parameters.object], house))
     if not house.of_kind(parameters.receptacle):
         return False
     return any(
         house.receptacles[spot].kind != parameters.receptacle
-        for spot in _spots(object_kinds()[parameters.object], house)
+        for spot in _spots(object_types()[parameters.object], house)
     )
 
 
-def _spots(kind: ObjectKind, house: House) -> list[int]:
+def _spots(kind: ObjectType, house: House) -> list[int]:
     """Where an object of a kind can be, places in the open several times."""
     return [
         number
@@ -351,7 +351,7 @@ class SceneMaker:
         parameters = choices[bisect(sums, rng.below(sums[-1]))]
         house = rng.choice(fitting[parameters])
         contents: list[list[str]] = [[] for _ in house.receptacles]
-        for kind in object_kinds().values():
+        for kind in object_types().values():
             spots = self._spots_of(kind, house)
             wanted = kind.name == parameters.object
             if wanted and task in (PICK, PICK_TWO):
@@ -361,7 +361,7 @@ class SceneMaker:
             copies = 1 if kind.fixed else rng.choice(_COPIES)
             for _ in range(max(copies, 2) if wanted and task == PICK_TWO else copies):
                 contents[rng.choice(spots)].append(kind.name)
-        lamp_spots = self._spots_of(object_kinds()["DeskLamp"], house) or [
+        lamp_spots = self._spots_of(object_types()["DeskLamp"], house) or [
             number for number, receptacle in enumerate(house.receptacles) if receptacle.kind not in OPENABLE
         ]
         for _ in range(house.lamps):
@@ -375,7 +375,7 @@ class SceneMaker:
             tuple(tuple(inside) for inside in contents),
         )
 
-    def _spots_of(self, kind: ObjectKind, house: House) -> list[int]:
+    def _spots_of(self, kind: ObjectType, house: House) -> list[int]:
         key = house.scene, kind.name
         if key not in self._spots:
             self._spots[key] = _spots(kind, house)

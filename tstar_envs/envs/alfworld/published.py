@@ -200,8 +200,8 @@ def _read_facts(init: list[Expression], where: str) -> Facts:
     }
     unary = {**facts.abilities, **facts.marks, "openable": facts.openable, "opened": facts.opened}
     maps = {
-        "receptacletype": facts.receptacle_kinds,
-        "objecttype": facts.object_kinds,
+        "receptacletype": facts.receptacle_types,
+        "objecttype": facts.object_types,
         "receptacleatlocation": facts.receptacle_location,
     }
     for fact in init:
@@ -243,17 +243,17 @@ def _complete(facts: Facts, where: str) -> None:
         *(o for pair in facts.nested for o in pair),
         *([facts.held] if facts.held else []),
     ):
-        facts.object_kinds.setdefault(object_, "")
+        facts.object_types.setdefault(object_, "")
     for mark in (*ABILITIES, *MARKS):
         for object_ in (facts.abilities if mark in facts.abilities else facts.marks)[mark]:
-            facts.object_kinds.setdefault(object_, "")
+            facts.object_types.setdefault(object_, "")
     for receptacle in (
         *facts.receptacle_location,
         *facts.openable,
         *facts.opened,
         *(r for _, r in facts.inside),
     ):
-        facts.receptacle_kinds.setdefault(receptacle, "")
+        facts.receptacle_types.setdefault(receptacle, "")
 
 
 # Operator -> (verb, predicate and variable of what it is done with). The types that may stand there are read.

@@ -98,7 +98,7 @@ _ABILITIES = {
 
 
 @dataclass(frozen=True)
-class ObjectKind:
+class ObjectType:
     """A kind of object.
 
     Attributes:
@@ -120,7 +120,7 @@ class ObjectKind:
 
 
 @lru_cache(maxsize=1)
-def object_kinds() -> dict[str, ObjectKind]:
+def object_types() -> dict[str, ObjectType]:
     """Every kind of object by name."""
     kinds = {}
     for line in _OBJECTS.strip().splitlines():
@@ -131,22 +131,22 @@ def object_kinds() -> dict[str, ObjectKind]:
             + ([] if "fixed" in words else ["pickupable"])
         )
         shares = {room[0]: int(room[1:]) / 10 for room in rooms.split()}
-        kinds[name] = ObjectKind(
+        kinds[name] = ObjectType(
             name, able, shares, frozenset(p for word in places.split() for p in _GROUPS.get(word, (word,)))
         )
     return kinds
 
 
 @lru_cache(maxsize=1)
-def receptacle_kinds() -> frozenset[str]:
+def receptacle_types() -> frozenset[str]:
     """Every kind of receptacle."""
-    return frozenset(place for kind in object_kinds().values() for place in kind.places) | {"Toaster"}
+    return frozenset(place for kind in object_types().values() for place in kind.places) | {"Toaster"}
 
 
 @lru_cache(maxsize=1)
 def spelling() -> dict[str, str]:
     """Kind in lower case -> as ALFRED spells it."""
-    return {name.lower(): name for name in (*object_kinds(), *receptacle_kinds())}
+    return {name.lower(): name for name in (*object_types(), *receptacle_types())}
 
 
 @dataclass(frozen=True)
@@ -312,17 +312,17 @@ class Scene:
 def scene_facts(scene: Scene) -> Facts:
     """What is true at the start of a scene."""
     facts = Facts(agent_location=_START)
-    kinds = object_kinds()
+    kinds = object_types()
     receptacles = scene.house.receptacles
     for receptacle, inside in zip(receptacles, scene.contents, strict=True):
         raw, view = receptacle_id(receptacle), view_id(scene.house.views[receptacle.view])
-        facts.receptacle_kinds[raw] = receptacle.kind.lower()
+        facts.receptacle_types[raw] = receptacle.kind.lower()
         facts.receptacle_location[raw] = view
         if receptacle.kind in OPENABLE:
             facts.openable.add(raw)
         for number, kind in enumerate(inside):
             thing = object_id(kind, receptacle, number)
-            facts.object_kinds[thing] = kind.lower()
+            facts.object_types[thing] = kind.lower()
             facts.inside.add((thing, raw))
             facts.object_locations.add((thing, view))
             for ability in kinds[kind].abilities:

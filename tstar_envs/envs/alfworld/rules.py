@@ -51,7 +51,7 @@ def apply(loaded: LoadedTask, state: State, action: str, conditions: Conditions)
         BadData: the original engine answers otherwise than this project.
     """
     game, (before, seen, mirrored) = loaded.game, state
-    command, canonical, refusal = parse_command(game, before, action, conditions.strict)
+    command, canonical, problem = parse_command(game, before, action, conditions.strict)
     if command is None:
         after, observation, effect = before, text.NOTHING_HAPPENS, ""
     else:
@@ -69,7 +69,7 @@ def apply(loaded: LoadedTask, state: State, action: str, conditions: Conditions)
         State(after, seen, mirrored),
         observation,
         canonical,
-        invalid_reason=refusal,
+        invalid_reason=problem,
         effect_key=effect,
         terminated=won,
         success=won,

@@ -325,7 +325,7 @@ class Language:
     def _arguments(self, thing: Fact | Operator) -> list[str]:
         return [self.block(block) for block in thing.arguments]
 
-    def refusal(self, state: State, operator: Operator) -> str:
+    def feedback(self, state: State, operator: Operator) -> str:
         """Why an operator is illegal in a state, "" if it is legal."""
         clash = violated(state, operator)
         if clash is None:

@@ -116,7 +116,7 @@ def apply(view: TaskView, state: State, action: str) -> Outcome[State]:
     if operator is None:
         return _refused(view, state, "", problem)
     action = language.action(operator)
-    if reason := language.refusal(state, operator):
+    if reason := language.feedback(state, operator):
         return _refused(view, state, action, reason)
     if view.solved_at_start:  # any legal operator ends the episode, and none spoils it
         return _reached(_outcome(view, state, action))

@@ -12,11 +12,11 @@ from tstar_envs.envs.search_qa import expert, question_sets, rules, text
 from tstar_envs.envs.search_qa.question_sets import question_set
 from tstar_envs.envs.search_qa.search import (
     EmbeddedSearcher,
-    Lookup,
-    Wanted,
+    PrefetchedSearch,
+    SearchRequest,
     corpus_digest,
-    fetch_ahead,
     open_searcher,
+    prefetch,
 )
 from tstar_envs.envs.search_qa.tasks import QASet, Searcher, State, Task, load_set, published_questions
 from tstar_envs.errors import InfrastructureError, UnknownOption
@@ -129,7 +129,7 @@ class SearchQAEnv(TextEnv[Task, State]):
                 retriever, self._set.corpus, invented=self._set.tier == "mini"
             )
         self._conditions = rules.Conditions(
-            Lookup(self._searcher, topk),
+            PrefetchedSearch(self._searcher, topk),
             question_sets.Scoring(normalizer, self._question_set.f1),
             text.SEARCH_R1 if self.prompt_style == "search_r1" else text.STYLE,
             observation_limit,
@@ -194,12 +194,14 @@ class SearchQAEnv(TextEnv[Task, State]):
         cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]
     ) -> dict[int, InfrastructureError]:
         """Send the new queries of all rows to the retriever in one request; if it fails, every row that searches has failed."""
-        wanted = []
+        requests = []
         for row, (env, reply) in enumerate(zip(envs, replies, strict=True)):
             parsed = rules.parse_action(env.read_reply(reply).action)
             if parsed.verb == "search" and isinstance(env, SearchQAEnv):
-                wanted.append(Wanted(row, env._conditions.lookup, env._running()[1], parsed.argument))
-        return fetch_ahead(wanted)
+                requests.append(
+                    SearchRequest(row, env._conditions.search, env._running()[1], parsed.argument)
+                )
+        return prefetch(requests)
 
     def _state_fingerprint(self, task: Task, state: State) -> str:
         return f"{state.seen!r}\0{state.answer!r}"

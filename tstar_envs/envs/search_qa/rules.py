@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tstar_envs.envs.search_qa.question_sets import NORMALIZERS, Scoring
-from tstar_envs.envs.search_qa.search import Lookup
+from tstar_envs.envs.search_qa.search import PrefetchedSearch
 from tstar_envs.envs.search_qa.tasks import State, Task
 from tstar_envs.envs.search_qa.text import Style
 from tstar_envs.outcome import Outcome
@@ -61,13 +61,13 @@ class Conditions(NamedTuple):
     """What an environment plays under.
 
     Attributes:
-        lookup: answers queries.
+        search: answers queries.
         scoring: scores the answer.
         style: how results and refusals are worded.
         observation_limit: most characters of search results, None for all.
     """
 
-    lookup: Lookup
+    search: PrefetchedSearch
     scoring: Scoring
     style: Style
     observation_limit: int | None = None
@@ -81,19 +81,19 @@ def apply(task: Task, state: State, action: str, conditions: Conditions) -> Outc
     """
     parsed = parse_action(action)
     if parsed.problem:
-        return Outcome(state, conditions.style.refusal(parsed.problem), "", invalid_reason=parsed.problem)
+        return Outcome(state, conditions.style.feedback(parsed.problem), "", invalid_reason=parsed.problem)
     if parsed.verb == "finish":
         return _finish(task, state, parsed, conditions.scoring)
     return _search(state, parsed, conditions)
 
 
 def _search(state: State, parsed: ParsedAction, conditions: Conditions) -> Outcome[State]:
-    key = conditions.lookup.key(parsed.argument)
+    key = conditions.search.key(parsed.argument)
     observation = state.cached(key)
     if observation is not None:
         extra = {"doc_ids": [], "new_doc_ids": [], "repeat_query": True}
         return Outcome(state, observation, parsed.canonical, extra=extra)
-    passages = conditions.lookup.search(parsed.argument)
+    passages = conditions.search.search(parsed.argument)
     observation = conditions.style.render(passages, conditions.observation_limit)
     new = sorted({p.id for p in passages} - set(state.seen))
     seen = tuple(sorted((*state.seen, *new))) if new else state.seen

@@ -120,7 +120,7 @@ def _shared_index(corpus: tuple[Path, int, int], backend: str) -> EmbeddedSearch
     return EmbeddedSearcher(corpus[0], backend)
 
 
-class Lookup:
+class PrefetchedSearch:
     """One query at a time, with what was fetched ahead.
 
     Args:
@@ -131,7 +131,7 @@ class Lookup:
     def __init__(self, searcher: Searcher, topk: int) -> None:
         self.searcher = searcher
         self.topk = topk
-        self.ahead: dict[str, list[Passage]] = {}
+        self.prefetched: dict[str, list[Passage]] = {}
 
     def key(self, query: str) -> str:
         """What two queries have in common that get one answer in an episode."""
@@ -140,43 +140,43 @@ class Lookup:
 
     def search(self, query: str) -> list[Passage]:
         """The best passages, best first."""
-        if query in self.ahead:
-            return self.ahead.pop(query)
+        if query in self.prefetched:
+            return self.prefetched.pop(query)
         return self.searcher.search([query], self.topk)[0]
 
 
-class Wanted(NamedTuple):
+class SearchRequest(NamedTuple):
     """What a row of a group is about to search for."""
 
     row: int
-    lookup: Lookup
+    search: PrefetchedSearch
     state: State
     query: str
 
 
-def fetch_ahead(wanted: Sequence[Wanted]) -> dict[int, InfrastructureError]:
+def prefetch(requests: Sequence[SearchRequest]) -> dict[int, InfrastructureError]:
     """Send the new queries of all rows to the retriever in one request.
 
     Returns:
         Row -> error; if the request fails, every row that searches has failed.
     """
-    rows: dict[str, list[Wanted]] = {}
+    rows: dict[str, list[SearchRequest]] = {}
     try:
-        for each in wanted:
-            if each.state.cached(each.lookup.key(each.query)) is None:
+        for each in requests:
+            if each.state.cached(each.search.key(each.query)) is None:
                 rows.setdefault(each.query, []).append(each)
     except RetrieverError as error:  # its keys are not known yet, so nothing is cached either
-        return {each.row: error for each in wanted}
+        return {each.row: error for each in requests}
     if not rows:
         return {}
-    first = next(iter(rows.values()))[0].lookup
+    first = next(iter(rows.values()))[0].search
     try:
         found = first.searcher.search(list(rows), first.topk)
     except RetrieverError as error:  # tried often enough: no row asks again on its own
         return {each.row: error for same in rows.values() for each in same}
     for (query, same), passages in zip(rows.items(), found, strict=True):
         for each in same:
-            each.lookup.ahead = {query: passages}
+            each.search.prefetched = {query: passages}
     return {}
 
 

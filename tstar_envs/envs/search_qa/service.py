@@ -41,7 +41,7 @@ class NoReplyError(Exception):
     """The service sent no reply or only a part of one; another try may help."""
 
 
-def exchange(method: str, url: str, body: object = None) -> Reply:
+def http_request(method: str, url: str, body: object = None) -> Reply:
     """Send a request and read its reply.
 
     Args:
@@ -55,7 +55,7 @@ def exchange(method: str, url: str, body: object = None) -> Reply:
     """
     line = _line(os.getpid(), urlsplit(url).netloc)
     with line.lock:  # the time of a request begins when the connection is free
-        return line.exchange(method, url, body)
+        return line.http_request(method, url, body)
 
 
 @lru_cache(maxsize=64)
@@ -69,7 +69,7 @@ class _Line:
         self.lock = threading.Lock()
         self._session = _new_session()
 
-    def exchange(self, method: str, url: str, body: object) -> Reply:
+    def http_request(self, method: str, url: str, body: object) -> Reply:
         given_up = threading.Event()
         results: queue.SimpleQueue[Reply | Exception] = queue.SimpleQueue()
         arguments = (self._session, method, url, body, given_up, results)
@@ -347,7 +347,7 @@ class HttpSearcher:
         failed, waited = 0, 0.0
         while True:
             try:
-                reply = exchange(method, url, body)
+                reply = http_request(method, url, body)
             except NoReplyError as error:
                 failed += 1
                 if failed >= self._tries:

@@ -15,12 +15,12 @@ class Style(NamedTuple):
     Attributes:
         question: a question -> the first observation.
         render: search results, best first, and the most characters of them (None: all) -> observation.
-        refusal: what was wrong with an action -> observation.
+        feedback: what was wrong with an action -> observation.
     """
 
     question: Callable[[str], str]
     render: Callable[[Sequence[Passage], int | None], str]
-    refusal: Callable[[str], str]
+    feedback: Callable[[str], str]
 
 
 def question(asked: str) -> str:
@@ -36,12 +36,12 @@ def render(passages: Sequence[Passage], limit: int | None = None) -> str:
     return "\n".join(shown)[:limit]
 
 
-def refusal(problem: str) -> str:
+def feedback(problem: str) -> str:
     """The observation after an invalid action."""
     return f"Invalid action: {problem}."
 
 
-STYLE = Style(question, render, refusal)
+STYLE = Style(question, render, feedback)
 
 
 _PROMPTS = {
