@@ -13,6 +13,7 @@ from retriever.http_limits import (
     Bodies,
     Doorkeeper,
     HostNames,
+    limited_protocol,
     log_sparingly,
     room_for,
     run_until_stopped,
