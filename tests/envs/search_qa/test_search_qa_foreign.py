@@ -269,7 +269,7 @@ def test_a_redirection_is_named_and_its_body_never_read(status: bytes) -> None:
     begun = time.monotonic()
     with (
         raw(speak) as url,
-        pytest.raises(RetrieverError, match="sends its callers on to 'http://elsewhere.example/'"),
+        pytest.raises(RetrieverError, match="redirects to 'http://elsewhere.example/'"),
     ):
         HttpSearcher(url, tries=1).search(["q"], 1)
     assert time.monotonic() - begun < 10 and sum(sent) < 50_000_000, "what the sockets hold"

@@ -1,4 +1,4 @@
-"""Search-QA as a Gymnasium environment: answer a question by searching a collection of passages."""
+"""Search-QA environment: answer a question by searching a collection of passages."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ MOST_PASSAGES = 100
 class SearchQAEnv(TextEnv[Task, State]):
     r"""## Description
     The agent gets a question and searches a collection of passages until it answers. The mini tier's questions need
-    one to four look-ups (HotpotQA's two) in a world of invented names, so nothing can be known beforehand.
+    one to four searches (HotpotQA's two) in a world of invented names, so nothing can be answered from memory.
 
     ## Action space
     A string. ``search[query]`` shows the best ``topk`` passages, ``finish[answer]`` ends the episode. ReAct replies,
-    ``<search>``/``<answer>`` tags and bare actions are read (``tstar_envs.react``). Anything else is a no-op that costs a step.
+    ``<search>``/``<answer>`` tags and bare actions are parsed (``tstar_envs.react``). Anything else is a no-op that costs a step.
 
     ## Observation
-    A string: the question at first, then ``Doc i (Title: ...) body`` lines. A repeated query (equal up to case, punctuation
-    and spaces; with a service that may distinguish these, equal) is answered from the episode's cache. ``prompt_style="search_r1"``
-    gives prompt, results and the answer to an invalid action in Search-R1's own form, for its checkpoints.
+    A string: first the question, then ``Doc i (Title: ...) body`` lines. A repeated query is answered from the episode's cache.
+    Queries are equal up to case, punctuation and spaces; with an external service that may distinguish these they must be
+    identical. ``prompt_style="search_r1"`` gives prompt, results and feedback in Search-R1's format, for its checkpoints.
 
     ## Rewards
     Exact match (0 or 1) when the episode ends, 0 before.
@@ -52,19 +52,22 @@ class SearchQAEnv(TextEnv[Task, State]):
     Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps.
 
     ## Information
-    The keys of every environment (``tstar_envs.TextEnv``), and ``question`` and ``kind`` on reset; ``doc_ids``,
-    ``new_doc_ids`` and ``repeat_query`` after a search; ``em``, ``f1``, ``sub_em`` (a golden answer is a part of the answer) and
-    ``golden_answers`` after an answer.
+    The keys of every environment (``tstar_envs.TextEnv``). On reset also ``question`` and ``kind``. After a search ``doc_ids``,
+    ``new_doc_ids`` and ``repeat_query``. After an answer ``em``, ``f1``, ``sub_em`` (a golden answer is part of the answer) and
+    ``golden_answers``.
 
     ## Arguments
-    ``data`` ("auto", "mini", "full" or a folder), ``skip_bad`` (False: question files of which some lines cannot be used are refused,
-    and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` says how many and why),
-    ``retriever`` ("hashed", "bm25" or an http address), ``topk`` (3),
-    ``normalizer`` ("squad" or "triviaqa": how answers are compared), ``observation_limit`` (most characters of search results,
-    None: all), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
+    ``data``: "auto", "mini", "full" or a folder.
+    ``skip_bad``: False refuses question files with unusable lines and lists them all; True skips these lines, and
+    ``env.unwrapped.left_out`` tells how many and why.
+    ``retriever``: "hashed", "bm25" or an http address.
+    ``topk``: passages per search, 3 by default.
+    ``normalizer``: "squad" or "triviaqa", the normalisation under which answers are compared.
+    ``observation_limit``: maximum characters of search results, None for all.
+    ``split``, ``horizon``, ``prompt_style``, ``render_mode``: as in every environment.
 
     ## Tags
-    ``search`` modifies the state exactly if it brings a passage not seen before; ``finish`` always does.
+    ``search`` modifies the state if and only if it finds a new passage; ``finish`` always does.
 
     ## Registered ids
     ``tstar/HotpotQA``, ``tstar/NQ`` (one look-up, lower case), ``tstar/TriviaQA`` (clues that only together fix the
@@ -73,6 +76,15 @@ class SearchQAEnv(TextEnv[Task, State]):
 
     ## Prompt example
     ``Thought: First I look up Lantern of Tolvan.\nAction: search[Lantern of Tolvan]``
+
+    ## Example
+    >>> import gymnasium as gym
+    >>> import tstar_envs
+    >>> env = gym.make("tstar/HotpotQA", data="mini")
+    >>> question, info = env.reset(seed=0)
+    >>> observation, reward, terminated, truncated, info = env.step("search[Lantern of Tolvan]")
+    >>> observation.startswith("Doc 1 (Title: ")
+    True
 
     ## Rules version history
     1: first version. 2: replies are read as in every family (``tstar_envs.react``): nothing inside a closed thought is played, the
@@ -111,7 +123,7 @@ class SearchQAEnv(TextEnv[Task, State]):
         searcher: Searcher | None = None,
         **options: Any,
     ) -> None:
-        """See the class. ``task_set`` and ``searcher`` replace the files and the index by objects in memory."""
+        """See the class. ``task_set`` and ``searcher`` replace the files and the index with objects in memory."""
         self._question_set = question_set(dataset)
         self.splits = SPLITS if task_set is not None else self._question_set.splits
         super().__init__(**options)
@@ -143,7 +155,7 @@ class SearchQAEnv(TextEnv[Task, State]):
     def survey(
         cls, *, dataset: str = "hotpotqa", data: PathLike = "auto", skip_bad: bool = False, **options: Any
     ) -> tuple[str, dict[str, int]]:
-        """See ``TextEnv``; reads the question files only."""
+        """See ``TextEnv``; only the question files are read."""
         found = load_set(dataset, data, skip_bad)
         return found.tier, {
             split: len(found.by_split.get(split, ())) for split in question_set(dataset).splits
@@ -169,8 +181,8 @@ class SearchQAEnv(TextEnv[Task, State]):
         return canonical((task.question, task.golden_answers, task.kind))
 
     def world_digest(self) -> str:
-        """See ``TextEnv``: of the passages that the questions are asked over. A service over HTTP is taken to hold them, since it shows
-        only what is searched for; before its first search it must know some of them (``HttpSearcher``).
+        """See ``TextEnv``: the digest of the corpus. An HTTP service is assumed to hold the same corpus, and is checked for some of its
+        passages before the first search (``HttpSearcher``).
         """
         if isinstance(self._searcher, EmbeddedSearcher):
             return self._searcher.digest()
@@ -183,7 +195,7 @@ class SearchQAEnv(TextEnv[Task, State]):
         return {"question": task.question, "kind": task.kind}
 
     def read_reply(self, reply: str) -> Reply:
-        """See ``TextEnv``; in Search-R1's style only what its own code reads is an action."""
+        """See ``TextEnv``; in Search-R1's style only what its own code parses is an action."""
         return text.read_reply(reply) if self.prompt_style == "search_r1" else super().read_reply(reply)
 
     def _apply(self, task: Task, state: State, action: str) -> Outcome[State]:
@@ -193,7 +205,7 @@ class SearchQAEnv(TextEnv[Task, State]):
     def prepare_group_step(
         cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]
     ) -> dict[int, InfrastructureError]:
-        """Send the new queries of all rows to the retriever in one request; if it fails, every row that searches has failed."""
+        """Prefetch the new queries of all rows in one request to the retriever. If it fails, every row that searches fails."""
         requests = []
         for row, (env, reply) in enumerate(zip(envs, replies, strict=True)):
             parsed = rules.parse_action(env.read_reply(reply).action)
@@ -216,7 +228,7 @@ class SearchQAEnv(TextEnv[Task, State]):
     def practice(
         cls, seed: int | str, *, dataset: str = "hotpotqa", retriever: str = "hashed", **options: Any
     ) -> SearchQAEnv:
-        """A small fresh world in the wordings of the train split; no name of the shipped valid and test tasks occurs."""
+        """Create an environment over a new small world, worded as the train split, without names of the shipped valid and test tasks."""
         from tstar_envs.envs.search_qa.generate.files import practice_set
 
         task_set, corpus = practice_set(seed, dataset=dataset)
@@ -234,7 +246,7 @@ class SearchQAEnv(TextEnv[Task, State]):
         return expert.distance(task, state)
 
     def modifies_state(self, action: str) -> bool:
-        """True for every well-formed search and answer."""
+        """Check whether an action may modify the state: true for every well-formed search and answer."""
         return not rules.parse_action(action).problem
 
     def prompt(self, style: str | None = None) -> str:
