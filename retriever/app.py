@@ -31,7 +31,9 @@ from retriever.service import SearchService
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one request. Each is an option of ``serve``, and the error message names it.
+    """Limits of one request.
+
+    Each is an option of ``serve``, and the error message names it.
 
     Attributes:
         queries: maximum number of queries (Search-R1's training script sends 2,560 at once).
@@ -111,7 +113,10 @@ class RetrieveRequest(BaseModel):
 
 
 class RetrievedDocument(BaseModel):
-    """A passage; ``contents`` is title line and body as in the corpus, ``title`` has no quotes."""
+    """A passage.
+
+    ``contents`` is title line and body as in the corpus, ``title`` has no quotes.
+    """
 
     id: str
     contents: str

@@ -317,7 +317,10 @@ class _Builder:
         return (self.folder if self.plan.kind in EXHAUSTIVE else self.work) / VECTORS
 
     def _codec(self, documents: StoredDocuments, encoder: Encoder) -> Any:
-        """Load or train the empty index that encodes vectors on disk. Trained once: a second training might differ."""
+        """Load or train the empty index that encodes vectors on disk.
+
+        Trained once: a second training might differ.
+        """
         faiss = import_optional("faiss")
         # Half precision is enough for 8-bit codes and halves the disk space.
         kinds: dict[Kind, Kind] = {"ivf_sq8": "fp16", "hnsw": "flat"}

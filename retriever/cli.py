@@ -242,7 +242,10 @@ _INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """Build an index folder from a corpus file. Run the same command again to resume an interrupted build."""
+    """Build an index folder from a corpus file.
+
+    Run the same command again to resume an interrupted build.
+    """
 
     corpus: Path
     """Corpus, plain or .gz: JSON Lines with "id" and "contents" (Search-R1's format) or "title" and "text", a JSON list, or DPR's .tsv."""

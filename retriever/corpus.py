@@ -406,7 +406,10 @@ def _entries(stream: _Stream, path: Path, start: int, faults: list[str] | None) 
 
 
 def _columns(stream: _Stream, path: Path) -> tuple[str, ...]:
-    """Read the columns of a table from its first line; without a header they are DPR's."""
+    """Read the columns of a table from its first line.
+
+    Without a header they are DPR's.
+    """
     cells = next(
         (_cells(line, f"{path}, line {number}") for _, number, line in _lines(stream, path, 0, 0)), []
     )

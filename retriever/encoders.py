@@ -153,7 +153,10 @@ class HashedTfidfEncoder:
         return signs
 
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Encode texts as unit vectors, shape ``(len(texts), dim)``; all zero for a text without a known term."""
+        """Encode texts as unit vectors, shape ``(len(texts), dim)``.
+
+        All zero for a text without a known term.
+        """
         vectors = np.zeros((len(texts), self.dim), np.float32)
         for start in range(0, len(texts), _BLOCK):
             self._encode_block(texts[start : start + _BLOCK], vectors[start : start + _BLOCK])

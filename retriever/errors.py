@@ -1,4 +1,7 @@
-"""Errors that a user can act on. Each message says what happened and what to do."""
+"""Errors that a user can act on.
+
+Each message says what happened and what to do.
+"""
 
 import importlib
 from typing import Any

@@ -164,7 +164,10 @@ def room_for(connections: int, backlog: int) -> int:
 
 
 class SparingFilter(logging.Filter):
-    """Rate-limit a repeated log message to one every ten seconds; the next one gives the number omitted."""
+    """Rate-limit a repeated log message to one every ten seconds.
+
+    The next one gives the number omitted.
+    """
 
     def __init__(self) -> None:
         """Create a filter that has seen no message."""
@@ -216,7 +219,10 @@ class HostNames:
         self._all = not is_loopback(bound) and not list(added)
 
     def refuse(self, host: str | None, origin: str | None = None) -> str:
-        """Explain why a request is refused; "" if it is accepted. Without these headers it is not from a browser."""
+        """Explain why a request is refused; "" if it is accepted.
+
+        Without these headers it is not from a browser.
+        """
         if host is not None and not self._all and not self._known(name := _name(host)):
             return _not_here("host name", name)
         if origin is None:

@@ -56,8 +56,9 @@ class Searcher(Protocol):
         """Number of documents."""
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """Search for several queries; one list of hits per query, best first, equal scores in document order.
+        """Search for several queries.
 
+        One list of hits per query, best first, equal scores in document order.
         ``topk`` is clamped to [1, ntotal]. A query without a known word has no hits.
         """
 
@@ -130,7 +131,10 @@ class DenseIndex:
         return [[Hit(self.documents[place], score) for place, score in row] for row in found]
 
     def search_vectors(self, vectors: NDArray[np.float32], topk: int) -> list[list[tuple[int, float]]]:
-        """Search for encoded queries, shape (n, dim); one list of (position, score) per row, empty for a row of zeros."""
+        """Search for encoded queries, shape (n, dim).
+
+        One list of (position, score) per row, empty for a row of zeros.
+        """
         topk = max(1, min(topk, self.ntotal))
         known = np.flatnonzero(vectors.any(axis=1))
         hits: list[list[tuple[int, float]]] = [[] for _ in vectors]
@@ -151,7 +155,10 @@ class DenseIndex:
         return hits
 
     def candidates(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-        """Find the ``count`` nearest documents of each vector with FAISS; positions of shape (n, count), padded with -1."""
+        """Find the ``count`` nearest documents of each vector with FAISS.
+
+        Positions of shape (n, count), padded with -1.
+        """
         found: NDArray[np.int64] = self._with_threads(
             lambda index, wanted: index.search(wanted, min(count, self.ntotal)), vectors
         )[1]

@@ -114,7 +114,10 @@ class Marks:
         return grown(self.work / name, size)
 
     def placed(self, name: str) -> int:
-        """Get a mark that was set with `place`; 0 if the machine may have rebooted since."""
+        """Get a mark that was set with `place`.
+
+        0 if the machine may have rebooted since.
+        """
         return self[name] if self.state.get("boot", "") == _boot() != "" else 0
 
     def place(self, name: str, count: int) -> None:
@@ -133,7 +136,10 @@ def _boot() -> str:
 
 @contextmanager
 def grown(path: Path, size: int) -> Iterator[BinaryIO]:
-    """Open a file for appending after its first ``size`` bytes; the rest is unfinished and cut off."""
+    """Open a file for appending after its first ``size`` bytes.
+
+    The rest is unfinished and cut off.
+    """
     with path.open("ab") as stream:
         stream.truncate(size)
         stream.seek(size)

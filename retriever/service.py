@@ -313,7 +313,10 @@ class SearchService:
 
 
 def _search(searcher: Searcher, queries: list[str], topk: int) -> tuple[list[Row | Exception], float]:
-    """Search a batch, in the search thread. An error only affects the query that causes it."""
+    """Search a batch, in the search thread.
+
+    An error only affects the query that causes it.
+    """
     start = time.perf_counter()
     answers: list[Row | Exception] = []
     try:

@@ -207,7 +207,10 @@ def _verify(folder: Path, manifest: Manifest) -> None:
 def _verify_in_a_thread(
     folder: Path, manifest: Manifest, wait: bool, on_damage: Callable[[BadIndex], None] | None
 ) -> Callable[[], None]:
-    """Start verification. The returned function raises the error found so far; with ``wait`` it waits for the result."""
+    """Start verification. The returned function raises the error found so far.
+
+    With ``wait`` it waits for the result.
+    """
     found: list[BadIndex] = []
 
     def run() -> None:

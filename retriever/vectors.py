@@ -57,7 +57,10 @@ def lists_for(count: int) -> int:
 
 
 def training_size(kind: Kind, count: int) -> int:
-    """Choose the number of training vectors out of ``count``; 0 if the type needs no training."""
+    """Choose the number of training vectors out of ``count``.
+
+    0 if the type needs no training.
+    """
     if kind == "sq8":
         return min(count, _TRAINING_SQ8)
     return min(count, max(_TRAINING_SQ8, 64 * lists_for(count))) if kind == "ivf_sq8" else 0
@@ -66,7 +69,9 @@ def training_size(kind: Kind, count: int) -> int:
 def improved_centres(
     sample: NDArray[np.float32], lists: int, centres: NDArray[np.float32] | None
 ) -> NDArray[np.float32]:
-    """Do one of the `ROUNDS` of k-means for the centres of inverted lists; the result equals FAISS's own.
+    """Do one of the `ROUNDS` of k-means for the centres of inverted lists.
+
+    The result equals FAISS's own.
 
     Args:
         sample: Shape (n, dim).
@@ -162,7 +167,9 @@ def settings_of(index: Any) -> dict[str, int]:
 
 
 def look_further(index: Any, effort: int) -> None:
-    """Set the lists (``ivf_sq8``) or graph nodes (``hnsw``) visited per search; more is slower and more exact.
+    """Set the lists (``ivf_sq8``) or graph nodes (``hnsw``) visited per search.
+
+    More is slower and more exact.
 
     Raises:
         BadSetting: The index is exhaustive, or ``effort`` is out of range.

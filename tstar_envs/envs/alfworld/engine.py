@@ -255,7 +255,10 @@ def task_data(task: Task, feature: str) -> dict[str, Any]:
 
 
 class Mirror:
-    """Mirror of an episode in the original engine. It starts on demand and replays commands after a state was restored."""
+    """Mirror of an episode in the original engine.
+
+    It starts on demand and replays commands after a state was restored.
+    """
 
     def __init__(self) -> None:
         self._live: tuple[str, tuple[str, ...], TextWorldGame] | None = None
@@ -291,7 +294,10 @@ class Mirror:
         return Mirrored(history, answer)
 
     def _replay(self, task: Task, history: tuple[str, ...]) -> tuple[TextWorldGame, Answer]:
-        """Bring the engine to the state after the given commands; returns its last answer if it was restarted, else an empty one."""
+        """Bring the engine to the state after the given commands.
+
+        Returns its last answer if it was restarted, else an empty one.
+        """
         if self._live is not None and self._live[:2] == (task.id, history) and history:
             return self._live[2], Answer("", (), False)
         known = self._live[2] if self._live is not None and self._live[0] == task.id else None

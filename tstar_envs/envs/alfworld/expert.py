@@ -45,7 +45,10 @@ Errands = tuple[Errand, ...]
 
 @lru_cache(maxsize=8192)
 def plan(game: Game, household: Household) -> Errands | None:
-    """Plan the errands of a shortest solution; empty if the game is won, None if it cannot be won."""
+    """Plan the errands of a shortest solution.
+
+    Empty if the game is won, None if it cannot be won.
+    """
     if game.won(household):
         return ()
     best: Errands | None = None
@@ -331,7 +334,10 @@ _MISTAKES = ("I try this: {a}.", "Perhaps it helps to {a}.", "Next I {a}.", "It 
 
 @lru_cache(maxsize=4096)
 def next_step(game: Game, household: Household, wording: int = 0) -> tuple[str, str] | None:
-    """Choose the expert's thought and action; None if the game is won or lost. ``wording`` counts modulo 4."""
+    """Choose the expert's thought and action; None if the game is won or lost.
+
+    ``wording`` counts modulo 4.
+    """
     errands = plan(game, household)
     if not errands:
         return None
@@ -407,7 +413,9 @@ def _say_mistake(text: str, rng: StableRandom) -> str:
 def next_search_step(
     game: Game, household: Household, seen: Seen, wording: int = 0
 ) -> tuple[str, str] | None:
-    """Choose thought and action of the searching expert; None if the game is won or cannot be won.
+    """Choose thought and action of the searching expert.
+
+    None if the game is won or cannot be won.
 
     Args:
         game: the game.
@@ -430,7 +438,10 @@ def next_search_step(
 
 
 def _believed(game: Game, household: Household, seen: Seen) -> Household:
-    """Hide the unseen part of the household; objects that the agent itself put down are known."""
+    """Hide the unseen part of the household.
+
+    Objects that the agent itself put down are known.
+    """
     start = game.start
     contents = tuple(
         [

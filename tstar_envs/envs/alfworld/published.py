@@ -468,7 +468,10 @@ def read_grammar(grammar: str, where: str) -> tuple[str, Wording]:
 
 
 def read_rules(grammar: str, where: str) -> Rules:
-    """Parse all rules of a grammar by name, including those inside its actions; BadData if they are malformed."""
+    """Parse all rules of a grammar by name, including those inside its actions.
+
+    BadData if they are malformed.
+    """
     found: Rules = {}
     for block in _BLOCK.findall(grammar):
         for name, entries in parse_json(block, f"{where}, field 'grammar'", strict=False).items():

@@ -195,7 +195,10 @@ def receptacle_id(receptacle: Receptacle) -> str:
 
 
 def object_id(kind: str, receptacle: Receptacle, number: int) -> str:
-    """Create the raw id of the ``number``-th object in a receptacle; at most 400 have a place."""
+    """Create the raw id of the ``number``-th object in a receptacle.
+
+    At most 400 have a place.
+    """
     x, y, z = receptacle.position
     return f"{kind}{_coordinates((x - 20 + number % 20 * 2, y + 5, z - 20 + number // 20 * 2))}".lower()
 

@@ -61,8 +61,9 @@ class Task:
 def task_set(
     tier: str, tasks: Iterable[Task], variant: str = "all", left_out: LeftOut = NOTHING_LEFT_OUT
 ) -> LoadedTasks[Task]:
-    """Create a set of tasks; ``variant`` selects a task type (a key of ``TASK_TYPES``), "all" keeps all.
+    """Create a set of tasks.
 
+    ``variant`` selects a task type (a key of ``TASK_TYPES``), "all" keeps all.
     Its splits are the shipped ones, and ``valid_train`` if it has tasks.
     """
     tasks = tuple(tasks)
@@ -171,7 +172,9 @@ def game_files(root: Path, splits_only: bool = False) -> tuple[Path, Stamped]:
 
 @lru_cache(maxsize=4)
 def read_tasks(root: Path, files: Stamped, skip_bad: bool) -> tuple[tuple[Task, ...], LeftOut]:
-    """Read every game that ALFWorld's loader would use. All are read now, so that bad ones are reported before a run.
+    """Read every game that ALFWorld's loader would use.
+
+    All are read now, so that bad ones are reported before a run.
 
     Raises:
         MissingData: there is no game.
@@ -202,14 +205,19 @@ def read_tasks(root: Path, files: Stamped, skip_bad: bool) -> tuple[tuple[Task, 
 
 
 def _split_folder(path: Path) -> str:
-    """Find the folder of a game's path that names its split; else the first folder, or ""."""
+    """Find the folder of a game's path that names its split.
+
+    Else the first folder, or "".
+    """
     named = next((part for part in path.parts[:-1] if part in _NAMED_SPLIT), None)
     parts = [part for part in path.parts[:-1] if not part.startswith("json_")]
     return named or (parts[0] if parts else "")
 
 
 def _split_of(path: Path, where: str, divided: bool) -> str:
-    """Get the split of a game from its folder; ``test`` if the games are not divided into splits.
+    """Get the split of a game from its folder.
+
+    ``test`` if the games are not divided into splits.
 
     Raises:
         BadData: the folder's name is not a split, but looks like one or is next to folders of splits.

@@ -1,5 +1,6 @@
-"""Blocksworld: rearrange towers of named blocks with one hand; with an optimal planner for its PDDL.
+"""Blocksworld: rearrange towers of named blocks with one hand.
 
+With an optimal planner for its PDDL.
 Reader and planner are imported lazily: episodes need neither.
 """
 

@@ -127,7 +127,10 @@ _HANDLESS = (
 def places_of(
     facts: Iterable[Fact], names: Sequence[str], where: str, section: Expressions
 ) -> dict[int, int]:
-    """Collect the place of each block in the facts; BadData if two facts contradict each other."""
+    """Collect the place of each block in the facts.
+
+    BadData if two facts contradict each other.
+    """
     below: dict[int, int] = {}
     for fact in facts:
         if fact.predicate in (ON, ONTABLE, HOLDING):
@@ -393,7 +396,10 @@ def write_domain(vocabulary: Vocabulary = PLAIN) -> str:
 
 
 def write_problem(problem: Problem, title: str, vocabulary: Vocabulary = PLAIN) -> str:
-    """Write a problem file. ``title`` becomes part of its name, with invalid characters replaced; it is omitted in mystery words."""
+    """Write a problem file. ``title`` becomes part of its name, with invalid characters replaced.
+
+    It is omitted in mystery words.
+    """
 
     def line(fact: Fact) -> str:
         blocks = [problem.names[block] for block in fact.arguments]

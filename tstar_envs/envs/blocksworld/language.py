@@ -204,7 +204,10 @@ def write_goal(goal: Goal, names: Sequence[str]) -> str:
 
 
 def read_problem(start: str, goal: str) -> Problem:
-    """Parse a problem from the two texts of this module; blocks are numbered in the order of the start text."""
+    """Parse a problem from the two texts of this module.
+
+    Blocks are numbered in the order of the start text.
+    """
     piles = [tower.split() for tower in start.split(SEPARATOR)]
     names = tuple([name for tower in piles for name in tower])
     number = {name: block for block, name in enumerate(names)}
@@ -312,7 +315,10 @@ class Language:
         return self._phrases.wishes[fact.predicate].format(*self._arguments(fact))
 
     def in_place(self, blocks: Sequence[int], goal: Goal) -> list[str]:
-        """Format a finished part of a goal tower, from bottom to top, as clauses; as facts with mystery names."""
+        """Format a finished part of a goal tower, from bottom to top, as clauses.
+
+        As facts with mystery names.
+        """
         if self.vocabulary is not MYSTERY:
             return ["in place: " + (", " if self.natural else " ").join(map(self.block, blocks))]
         places = {fact.block: fact for fact in goal.facts if fact.predicate in (ON, ONTABLE)}
@@ -372,8 +378,9 @@ def read_command(action: str, labels: tuple[str, ...], vocabulary: Vocabulary) -
 
 
 def read_words(action: str, vocabulary: Vocabulary) -> tuple[str, tuple[str, ...]] | None:
-    """Parse the operator and the names of its blocks; None if the text is not an action of this vocabulary.
+    """Parse the operator and the names of its blocks.
 
+    None if the text is not an action of this vocabulary.
     Case, white space, surrounding punctuation, brackets and commas are ignored, so ``(stack a b)`` and ``Stack(a, b)`` are
     accepted.
     """

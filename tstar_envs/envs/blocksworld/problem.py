@@ -33,7 +33,10 @@ def towers(state: State) -> Towers:
 
 
 def state_of(piles: Iterable[Sequence[int]], blocks: int, held: int | None = None) -> State:
-    """Build a state from towers (bottom to top) and the held block; they contain all ``blocks`` blocks."""
+    """Build a state from towers (bottom to top) and the held block.
+
+    They contain all ``blocks`` blocks.
+    """
     below = [TABLE] * blocks
     for tower in piles:
         for under, block in pairwise(tower):
@@ -90,7 +93,9 @@ ANYWHERE = -3  # place of a block that the goal does not mention
 
 @dataclass(frozen=True)
 class Goal:
-    """Goal: a conjunction of facts, usually partial; blocks that it does not mention may be anywhere.
+    """Goal: a conjunction of facts, usually partial.
+
+    Blocks that it does not mention may be anywhere.
 
     Attributes:
         facts: the facts, in the given order.
@@ -137,7 +142,10 @@ class Goal:
 
 
 def goal_towers(goal: Goal) -> list[list[int]]:
-    """List the goal's places as chains from bottom to top; a chain that must stand on the table starts with ``TABLE``."""
+    """List the goal's places as chains from bottom to top.
+
+    A chain that must stand on the table starts with ``TABLE``.
+    """
     above = {under: block for block, under in goal.places if under >= 0}
     found, done = [], set()
     for block, under in goal.places:
@@ -154,7 +162,10 @@ def goal_towers(goal: Goal) -> list[list[int]]:
 
 
 def contradiction(goal: Goal, names: Sequence[str]) -> str:
-    """Explain why a goal is impossible, with the names of the blocks; "" if it is reachable from every state."""
+    """Explain why a goal is impossible, with the names of the blocks.
+
+    "" if it is reachable from every state.
+    """
     below: dict[int, int] = {}
     above: dict[int, int] = {}
     for block, under in goal.places:
@@ -254,7 +265,10 @@ def preconditions(operator: Operator) -> tuple[Fact, ...]:
 
 
 def violated(state: State, operator: Operator) -> tuple[Fact, Fact] | None:
-    """Find why an operator is illegal: the first failing precondition and the contradicting fact; None if legal."""
+    """Find why an operator is illegal: the first failing precondition and the contradicting fact.
+
+    None if legal.
+    """
     for needed in preconditions(operator):
         if not fact_holds(state, needed):
             return needed, _counter_fact(state, needed)

@@ -139,7 +139,10 @@ def carry(below: list[int], above: list[int], block: int, place: int) -> None:
 
 
 def blocks_to_move(state: State, goal: Goal) -> list[bool]:
-    """Compute for each block whether it must move before the goal can hold; a held block must."""
+    """Compute for each block whether it must move before the goal can hold.
+
+    A held block must.
+    """
     must = MoveRules(goal, goal.held).must_move(state, inverse(state))
     return [moving or under == HAND for moving, under in zip(must, state, strict=True)]
 

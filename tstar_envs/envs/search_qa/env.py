@@ -205,7 +205,10 @@ class SearchQAEnv(TextEnv[Task, State]):
     def prepare_group_step(
         cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]
     ) -> dict[int, InfrastructureError]:
-        """Prefetch the new queries of all rows in one request to the retriever. If it fails, every row that searches fails."""
+        """Prefetch the new queries of all rows in one request to the retriever.
+
+        If it fails, every row that searches fails.
+        """
         requests = []
         for row, (env, reply) in enumerate(zip(envs, replies, strict=True)):
             parsed = rules.parse_action(env.read_reply(reply).action)

@@ -200,7 +200,10 @@ def _flat(found: list[Any]) -> list[Any]:
 
 
 def _cell(text: Any) -> Any:
-    """Parse a list in a table cell, JSON (PopQA) or Python (DPR); anything else is returned as it is."""
+    """Parse a list in a table cell, JSON (PopQA) or Python (DPR).
+
+    Anything else is returned as it is.
+    """
     if not isinstance(text, str) or not text.strip().startswith(("[", "{", "array([", "('", '("')):
         return text
     if len(text) > _LONGEST_LIST:
@@ -303,7 +306,10 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".tsv", ".csv", ".parque
 
 
 def read_records(path: Path, faults: Faults | None) -> Iterator[tuple[str, int, Any]]:
-    """Read a question file; yields (where, number from 1, record) for each line, entry or row."""
+    """Read a question file.
+
+    Yields (where, number from 1, record) for each line, entry or row.
+    """
     suffix = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
     if suffix == ".parquet":
         yield from _parquet(regular_file(path))
@@ -370,7 +376,10 @@ def _entries(content: Any, path: Path) -> list[Any]:
 
 
 def _in_paragraphs(entry: Any) -> list[Any]:
-    """Extract the questions from the paragraphs of a SQuAD article; any other entry is a question."""
+    """Extract the questions from the paragraphs of a SQuAD article.
+
+    Any other entry is a question.
+    """
     paragraphs = entry.get("paragraphs") if isinstance(entry, Mapping) else None
     if isinstance(paragraphs, list) and paragraphs and all(_has_questions(part) for part in paragraphs):
         return [question for part in paragraphs for question in part["qas"]]
@@ -551,7 +560,10 @@ def _question(record: Record, where: str) -> str:
 
 
 def _asked_in(messages: Any) -> str | None:
-    """Extract the question from a one-message conversation (Search-R1's prompt ends in it); None for anything else."""
+    """Extract the question from a one-message conversation (Search-R1's prompt ends in it).
+
+    None for anything else.
+    """
     if not isinstance(messages, list):
         return None
     asked = [m.get("content") for m in messages if isinstance(m, Mapping) and m.get("role") == "user"]

@@ -38,7 +38,10 @@ class ParsedAction(NamedTuple):
 
 
 def parse_action(action: str) -> ParsedAction:
-    """Parse ``search[...]`` or ``finish[...]``, in any case. The balancing bracket ends the argument; text around is ignored."""
+    """Parse ``search[...]`` or ``finish[...]``, in any case. The balancing bracket ends the argument.
+
+    Text around is ignored.
+    """
     match = _ACTION.match(action)
     content = None if match is None else bracket_content(action, match.end())
     if match is None or content is None:

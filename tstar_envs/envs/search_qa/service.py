@@ -60,7 +60,10 @@ def http_request(method: str, url: str, body: object = None) -> Reply:
 
 @lru_cache(maxsize=64)
 def _line(process: int, host: str) -> _Line:
-    """Get the connection of a process to a host; a forked child must not use its parent's."""
+    """Get the connection of a process to a host.
+
+    A forked child must not use its parent's.
+    """
     return _Line()
 
 

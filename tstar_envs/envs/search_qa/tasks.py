@@ -81,7 +81,9 @@ class QASet(LoadedTasks[Task]):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """State of an episode. Immutable and picklable; ``seen`` is sorted so that equal states compare equal.
+    """State of an episode. Immutable and picklable.
+
+    ``seen`` is sorted so that equal states compare equal.
 
     Attributes:
         seen: ids of the passages shown so far.
@@ -135,7 +137,10 @@ def full_folder() -> Path:
 
 
 def published_questions(name: str) -> tuple[Published, ...]:
-    """List the corpus and question files of a set's full tier; ``auto`` uses them if both exist."""
+    """List the corpus and question files of a set's full tier.
+
+    ``auto`` uses them if both exist.
+    """
     full = full_folder()
     return (
         Published(

@@ -62,7 +62,10 @@ _PROMPTS = {
 
 
 def prompt(style: str, horizon: int, hint: str) -> str:
-    """Write the prompt: rules and action grammar; ``hint`` is the sentence about the number of searches."""
+    """Write the prompt: rules and action grammar.
+
+    ``hint`` is the sentence about the number of searches.
+    """
     return _PROMPTS[style].format(hops=hint, horizon=horizon)
 
 
@@ -80,8 +83,9 @@ INVALID = (
 
 
 def read_reply(reply: str) -> Reply:
-    r"""Parse the first closed pair of tags after a closed thought; nothing else is an action.
+    r"""Parse the first closed pair of tags after a closed thought.
 
+    Nothing else is an action.
     Equivalent to ``<(search|answer)>(.*?)</\1>`` in Search-R1's code, but in linear time, and not inside a closed thought.
     """
     start = after_thoughts(reply, ANY_CUE)

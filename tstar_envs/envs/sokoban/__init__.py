@@ -1,4 +1,7 @@
-"""Sokoban: push every box onto a target. ``solve`` is an optimal solver for XSB text, ``generate_level`` generates levels."""
+"""Sokoban: push every box onto a target.
+
+``solve`` is an optimal solver for XSB text, ``generate_level`` generates levels.
+"""
 
 from typing import TYPE_CHECKING, Any
 

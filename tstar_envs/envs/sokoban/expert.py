@@ -80,7 +80,10 @@ def expert_thought(
     away: bool,
     wording: int,
 ) -> str:
-    """Word the expert's thought before a move. If the target is the box's own cell, the box leaves it and returns."""
+    """Word the expert's thought before a move.
+
+    If the target is the box's own cell, the box leaves it and returns.
+    """
     if target == box:
         templates = _PUSH_OFF if pushes else _WALK_OFF
     elif away:
@@ -124,7 +127,10 @@ class Expert:
         self._known: dict[State, str | None] = {}
 
     def plan(self, state: State) -> str | None:
-        """Solve a state; returns UDLR letters, None if it is lost, and raises SolverLimit if the search gives up."""
+        """Solve a state.
+
+        Returns UDLR letters, None if it is lost, and raises SolverLimit if the search gives up.
+        """
         try:
             return self._known[state]
         except KeyError:

@@ -67,7 +67,9 @@ def split_of_room(room: Room) -> str:
 
 
 class DistanceTable:
-    """Table of distances from states to the nearest solved one. If the whole room was searched, missing states are lost.
+    """Table of distances from states to the nearest solved one.
+
+    If the whole room was searched, missing states are lost.
 
     Attributes:
         layers: for each distance, box layout -> bit set of the player cells at exactly this distance.
@@ -214,7 +216,10 @@ def generate_level(seed: int | str, difficulty: str = "easy", split: str | None 
 
 
 def _carve(rng: StableRandom, bounds: Difficulty) -> tuple[int, int]:
-    """Carve a connected floor by a random walk; returns a bit set and the side of its square."""
+    """Carve a connected floor by a random walk.
+
+    Returns a bit set and the side of its square.
+    """
     size = rng.choice(bounds.sizes)
     offsets = (-size, size, -1, 1)
     inside = sum(1 << row * size + column for row in range(1, size - 1) for column in range(1, size - 1))
@@ -235,7 +240,10 @@ def _carve(rng: StableRandom, bounds: Difficulty) -> tuple[int, int]:
 
 
 def _place(rng: StableRandom, bounds: Difficulty, floor: int, size: int) -> tuple[Room, State, str] | None:
-    """Place targets, boxes and player, with a solution; None if this attempt is not within the bounds."""
+    """Place targets, boxes and player, with a solution.
+
+    None if this attempt is not within the bounds.
+    """
     places = rng.shuffled(list(cells(floor)))
     room = Room(size, size, floor, sum(1 << cell for cell in places[: bounds.boxes]))
     table = DistanceTable(room, bounds.boxes, bounds.longest)

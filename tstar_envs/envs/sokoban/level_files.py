@@ -47,7 +47,10 @@ class Line(NamedTuple):
 
 
 def read_line(number: int, line: str, block: list[Line]) -> Line | None:
-    """Parse a line of a level; None for other text. After rows of a level (``block``) more lines count as rows."""
+    """Parse a line of a level; None for other text.
+
+    After rows of a level (``block``) more lines count as rows.
+    """
     if not line:
         return None
     if FLOOR_SYMBOLS.issuperset(line):

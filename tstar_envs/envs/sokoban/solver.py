@@ -95,7 +95,10 @@ class Assignment:
 
 
 def _augment(place: int, rows: list[Pushes], costs: list[int], prices: list[int], taken: list[int]) -> bool:
-    """Assign one more box along the cheapest augmenting path, updating costs and prices. False if there is none."""
+    """Assign one more box along the cheapest augmenting path, updating costs and prices.
+
+    False if there is none.
+    """
     reach = [LOST] * len(prices)  # cheapest path to each cell
     before = [-1] * len(prices)  # previous cell on that path
     passed: list[int] = []
@@ -191,7 +194,10 @@ class PushBound:
         self._known: dict[int, int] = {}
 
     def __call__(self, boxes: int, moved: int = -1) -> int:
-        """Compute the bound of a layout, ``LOST`` if it is certainly lost; ``moved`` is the box pushed last, if any."""
+        """Compute the bound of a layout, ``LOST`` if it is certainly lost.
+
+        ``moved`` is the box pushed last, if any.
+        """
         bound = self._known.get(boxes)
         if bound is None:
             stuck = self._frozen is not None and moved >= 0 and self._frozen(boxes, moved)
@@ -258,7 +264,10 @@ Successor: TypeAlias = tuple[int, State, int]
 
 
 def after_a_push(room: Room, alive: int, node: State, gone: int, known: dict[State, int]) -> list[Successor]:
-    """Expand forwards: the nodes after each reachable push; ``alive`` are the cells from which a box can reach a target."""
+    """Expand forwards: the nodes after each reachable push.
+
+    ``alive`` are the cells from which a box can reach a target.
+    """
     boxes, player = node
     width, offsets = room.width, room.offsets
     free = room.floor ^ boxes

@@ -72,7 +72,10 @@ class MappedFiles:
         return plain
 
     def note(self, size: int) -> None:
-        """Record that about ``size`` bytes were read; above the limit all pages are released, to be reread cheaply."""
+        """Record that about ``size`` bytes were read.
+
+        Above the limit all pages are released, to be reread cheaply.
+        """
         self._read += size
         if self._read > MAPPED_BYTES and sys.platform == "linux" and sum(map(len, self._maps)) > MAPPED_BYTES:
             self._read = 0
@@ -131,7 +134,10 @@ class SortedKeys:
         return int(self.values[low]) if low < len(self.keys) and self.keys[low] == key else None
 
     def places(self) -> Array:
-        """Compute the rank of each number's key; the numbers must be a permutation of 0, 1, 2, ..."""
+        """Compute the rank of each number's key.
+
+        The numbers must be a permutation of 0, 1, 2, ...
+        """
         places = np.empty(len(self.values), np.uint32)
         places[self.values] = np.arange(len(self.values), dtype=np.uint32)
         return places
@@ -173,7 +179,10 @@ class Records(Mapping[str, Any]):
 
     @staticmethod
     def write(folder: Path, items: Iterable[tuple[str, Any]]) -> Records:
-        """Write items and map them. Only keys are held in memory; the last of equal keys wins."""
+        """Write items and map them. Only keys are held in memory.
+
+        The last of equal keys wins.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         numbers: dict[bytes, int] = {}
         starts = array("q", [0])

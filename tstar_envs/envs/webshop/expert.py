@@ -22,7 +22,10 @@ from tstar_envs.utils import StableRandom
 
 
 def wanted_options(product: Product, task: Task) -> dict[str, str]:
-    """Choose the goal's value for each option of the product, exact matches first; other options are omitted."""
+    """Choose the goal's value for each option of the product, exact matches first.
+
+    Other options are omitted.
+    """
     goal = task.goal["goal_options"]
     if isinstance(goal, Mapping):
         return {name: value for name, value in goal.items() if value in product["options"].get(name, ())}
@@ -67,7 +70,10 @@ def page_words(product: Product) -> dict[str, str]:
 
 
 def fault(catalogue: Catalogue, task: Task, state: State) -> tuple[str, str] | None:
-    """Find a visible mismatch of the current product, as reason and detail; None if nothing wrong is visible yet."""
+    """Find a visible mismatch of the current product, as reason and detail.
+
+    None if nothing wrong is visible yet.
+    """
     product = current_product(catalogue, state)
     if catalogue.price(catalogue.find(state.asin) or 0) > task.goal["price_upper"]:
         return "too expensive", product["Price"]
@@ -218,7 +224,10 @@ def _queries(task: Task, title: str) -> tuple[str, ...]:
 
 
 def next_action(catalogue: Catalogue, task: Task, state: State) -> tuple[str, str, str] | None:
-    """Choose the next action, its reason (a key of ``THOUGHTS``) and a detail; None if the state is lost."""
+    """Choose the next action, its reason (a key of ``THOUGHTS``) and a detail.
+
+    None if the state is lost.
+    """
     target = target_of(catalogue, task)
     if target is None or state.page == "done":
         return None

@@ -296,7 +296,10 @@ def invented_name(rng: StableRandom) -> str:
 
 
 def make_drafts(family: Family, rng: StableRandom, count: int = PRODUCTS) -> list[Draft]:
-    """Generate the products of a family; each has three or four attributes of a pool, half of them in the title."""
+    """Generate the products of a family.
+
+    Each has three or four attributes of a pool, half of them in the title.
+    """
     pool = rng.shuffled(ATTRIBUTES[family.category])[:POOL]
     base = rng.choice((9, 14, 18, 25, 29, 38, 55, 90, 180))
     offered = {name: rng.shuffled(OPTION_VALUES[name]) for name in family.options}

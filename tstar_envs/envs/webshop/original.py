@@ -56,7 +56,10 @@ class _Reader:
         return f"{self._path}, line {self._line + self._buffer.count(chr(10), self._at, error.pos)}"
 
     def next_mark(self, skipped: str) -> str:
-        """Peek at the next character that is neither white space nor ``skipped``; "" at the end of the file."""
+        """Peek at the next character that is neither white space nor ``skipped``.
+
+        "" at the end of the file.
+        """
         while True:
             while self._at < len(self._buffer):
                 character = self._buffer[self._at]
@@ -113,7 +116,10 @@ def stream_object(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def where_is(path: Path, key: str) -> str:
-    """Locate an entry of a JSON object as file, line and key. This rereads the file, only for error messages."""
+    """Locate an entry of a JSON object as file, line and key.
+
+    This rereads the file, only for error messages.
+    """
     found = str(path)
     for where, own, _ in _entries(path):
         if own == key:
@@ -243,7 +249,9 @@ def _string_list(value: Any, where: Callable[[], str], field: str) -> list[str]:
 def parse_product(
     record: Any, attributes: Mapping[str, Any], where: str, attributes_file: Path | None
 ) -> Product | None:
-    """Clean a product as the original does, without nouns; None if its ASIN makes the original skip it.
+    """Clean a product as the original does, without nouns.
+
+    None if its ASIN makes the original skip it.
 
     Args:
         record: entry of the product file.
@@ -332,7 +340,10 @@ _FIELDS: Mapping[str, tuple[type[Any], ...]] = {
 
 
 def draw_price(product: Product, seed: int) -> float:
-    """Draw a product's price: its own, or uniform between its bounds; reproducible from seed and ASIN."""
+    """Draw a product's price: its own, or uniform between its bounds.
+
+    Reproducible from seed and ASIN.
+    """
     bounds = product["pricing"]
     if len(bounds) == 1:
         return float(bounds[0])

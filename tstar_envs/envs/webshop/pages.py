@@ -39,7 +39,10 @@ class State:
     page_size: int = PAGE_SIZE
 
     def key(self) -> str:
-        """Compute the state key; it ignores the order of options and uses the index terms of the query."""
+        """Compute the state key.
+
+        It ignores the order of options and uses the index terms of the query.
+        """
         return repr((self.page, self.terms, self.number, self.asin, sorted(self.options), self.sub))
 
 
@@ -108,7 +111,10 @@ _ITEM_BUTTONS = ("back to search", "< prev", *SUB_PAGES, "buy now")
 
 
 def results(catalogue: Catalogue, state: State) -> Sequence[int]:
-    """List the product numbers on the current results page; a page beyond the last is empty."""
+    """List the product numbers on the current results page.
+
+    A page beyond the last is empty.
+    """
     found = catalogue.search_terms(state.terms)
     return found[(state.number - 1) * state.page_size : state.number * state.page_size]
 
@@ -201,8 +207,9 @@ def click(catalogue: Catalogue, state: State, text: str, kind: str) -> State:
 
 
 def effect(before: State, after: State, action: ParsedAction) -> str:
-    """Compute the canonical key of a state change; "" if the action does not modify the state.
+    """Compute the canonical key of a state change.
 
+    "" if the action does not modify the state.
     Turning a page and reading a sub page do not. Going back from a product does only if options are lost.
     """
     turned = before.page == after.page == "results"

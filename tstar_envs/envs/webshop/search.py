@@ -280,7 +280,10 @@ class Postings:
         )
 
     def _add(self, term: int, weight: int, sums: Array) -> Array:
-        """Add a term to the sums of all documents; returns the new sums of its documents."""
+        """Add a term to the sums of all documents.
+
+        Returns the new sums of its documents.
+        """
         row = self._row(term)
         documents = self.documents[row].astype(np.intp)  # converted once for both accesses
         # A term's row has no document twice, so fancy indexing adds correctly.
@@ -290,7 +293,9 @@ class Postings:
         return here
 
     def candidates(self, weights: Mapping[int, int], limit: int) -> Array:
-        """Find documents, ascending, that include the best ``limit``. Sums are rounded here, so near ties are kept.
+        """Find documents, ascending, that include the best ``limit``.
+
+        Sums are rounded here, so near ties are kept.
 
         Args:
             weights: count of each query term, for terms in the index.
@@ -389,7 +394,10 @@ def make_batch(documents: Iterable[Iterable[int]], first: int) -> Batch:
 
 
 def merge(batches: Sequence[Batch | Path], terms: int, folder: Path | None = None) -> Postings:
-    """Merge batches into one index, in memory or in files of ``folder``. Batches given as paths are loaded one at a time."""
+    """Merge batches into one index, in memory or in files of ``folder``.
+
+    Batches given as paths are loaded one at a time.
+    """
 
     def opened(batch: Batch | Path) -> Batch:
         return Batch.load(batch) if isinstance(batch, Path) else batch

@@ -58,7 +58,9 @@ def task_from_record(record: dict[str, Any]) -> Task:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Shop(LoadedTasks[Task]):
-    """Tasks of a shop, with their catalogue. A pickled shop is reopened in the other process.
+    """Tasks of a shop, with their catalogue.
+
+    A pickled shop is reopened in the other process.
 
     Attributes:
         catalogue: the products and their index.

@@ -55,7 +55,10 @@ from tstar_envs.utils import SPLITS
 
 
 def term_numbers(product: Product, numbers: dict[str, int]) -> Iterator[int]:
-    """Convert a product to token numbers without stop words. New tokens get the next number, stop words a negative one."""
+    """Convert a product to token numbers without stop words.
+
+    New tokens get the next number, stop words a negative one.
+    """
     for token in tokenize(indexed_text(product)):
         number = numbers.get(token)
         if number is None:
@@ -65,7 +68,10 @@ def term_numbers(product: Product, numbers: dict[str, int]) -> Iterator[int]:
 
 
 def vocabulary_of(numbers: dict[str, int]) -> tuple[SortedKeys, Array]:
-    """Build the sorted terms, and the map from token number to term; several tokens may share a term."""
+    """Build the sorted terms, and the map from token number to term.
+
+    Several tokens may share a term.
+    """
     terms = sorted({term.encode("utf-8", "surrogatepass") for term in map(term_of, numbers) if term})
     place = {term: number for number, term in enumerate(terms)}
     lookup = np.zeros(len(numbers) + 1, np.uint32)
@@ -76,7 +82,10 @@ def vocabulary_of(numbers: dict[str, int]) -> tuple[SortedKeys, Array]:
 
 
 def renumber(batch: Batch, lookup: Array) -> Batch:
-    """Convert a batch over tokens to one over terms; tokens of one term add up within a document."""
+    """Convert a batch over tokens to one over terms.
+
+    Tokens of one term add up within a document.
+    """
     keys = lookup[batch.terms].astype(np.uint64) << np.uint64(32) | batch.documents.astype(np.uint64)
     unique, where = np.unique(keys, return_inverse=True)
     counts = np.bincount(where, weights=batch.counts, minlength=len(unique)).astype(np.uint32)
@@ -208,7 +217,9 @@ LEFT_OUT = ("left_out_products.json", "left_out_goals.json")
 
 
 def open_plan(plan: Plan) -> tuple[Catalogue, list[Task], LeftOut]:
-    """Open the store of a plan, building it if needed; returns catalogue, tasks and what was left out.
+    """Open the store of a plan, building it if needed.
+
+    Returns catalogue, tasks and what was left out.
 
     Raises:
         BadData: the store's files are damaged.
@@ -383,7 +394,10 @@ def open_shop(tier: str, folder: Path, data: str, seed: int, skip_bad: bool, sou
 
 
 def _plan(tier: str, folder: Path, seed: int, skip_bad: bool) -> Plan:
-    """Create the build plan of a shop; the reader of the original's files is imported only if needed."""
+    """Create the build plan of a shop.
+
+    The reader of the original's files is imported only if needed.
+    """
     if tier == "mini":
         return _mini_plan()
     from tstar_envs.envs.webshop import original

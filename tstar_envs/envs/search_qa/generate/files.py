@@ -92,8 +92,9 @@ QUESTIONS = 160
 
 @lru_cache(maxsize=8)
 def held_out_names(dataset: str = "hotpotqa") -> frozenset[str]:
-    """Collect the two-word names of the shipped valid and test tasks; single words (countries, years) may be reused.
+    """Collect the two-word names of the shipped valid and test tasks.
 
+    Single words (countries, years) may be reused.
     Sets over the rich world also hold out each other's names.
     """
     world = question_set(dataset).world

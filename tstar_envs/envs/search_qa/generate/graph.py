@@ -197,7 +197,10 @@ class Entity:
 
 @dataclass
 class World:
-    """World: entities by id, facts by (subject id, relation); an object is an entity id or a literal (year, occupation)."""
+    """World: entities by id, facts by (subject id, relation).
+
+    An object is an entity id or a literal (year, occupation).
+    """
 
     entities: dict[str, Entity] = field(default_factory=dict)
     facts: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -234,7 +237,10 @@ class World:
         return self.entities[value].name if value in self.entities else value
 
     def of_type(self, kind: str, region: str) -> list[Entity]:
-        """List the entities of a type in a region, in order of creation; for complete worlds."""
+        """List the entities of a type in a region, in order of creation.
+
+        For complete worlds.
+        """
         return self._by_type.get((kind, region), [])
 
     @cached_property

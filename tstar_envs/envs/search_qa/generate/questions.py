@@ -144,7 +144,10 @@ class Path:
 
 
 def follow(world: World, start: Entity, relations: Sequence[str]) -> Path | None:
-    """Follow relations from an entity; None if a fact is missing or the path is circular."""
+    """Follow relations from an entity.
+
+    None if a fact is missing or the path is circular.
+    """
     subjects = [start]
     for relation in relations[:-1]:
         entity = world.entities.get(world.facts.get((subjects[-1].id, relation), ""))
@@ -197,7 +200,10 @@ def is_join(each: Hop) -> bool:
 
 
 def join_hop(world: World, entity: Entity, relation: str, values: tuple[str, str], words: str) -> Hop:
-    """Create the look-up of an entity by two of its values; the second query is worded like a passage."""
+    """Create the look-up of an entity by two of its values.
+
+    The second query is worded like a passage.
+    """
     return Hop(
         entity.name,
         relation,

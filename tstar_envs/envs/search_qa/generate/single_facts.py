@@ -176,7 +176,10 @@ def popqa_question(
 
 
 def _meant(world: World, asked: Question) -> set[str]:
-    """Find every entity that a question may mean; the kind of a work is only named if the relation implies it."""
+    """Find every entity that a question may mean.
+
+    The kind of a work is only named if the relation implies it.
+    """
     (only,) = asked.hops
     kinds = {
         kind

@@ -121,7 +121,10 @@ def question(
     split: str,
     rng: StableRandom,
 ) -> Question:
-    """Word one conjunction of clues as a question of a split; its kind gives the number of clues."""
+    """Word one conjunction of clues as a question of a split.
+
+    Its kind gives the number of clues.
+    """
     entity = mini.world.entities[id_]
     ordered = rng.shuffled(relations)
     family = f"triviaqa/{entity.type}-{'-'.join(sorted(relations))}"
@@ -210,7 +213,10 @@ def build(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
 
 
 def check_disjoint(splits: Mapping[str, Sequence[Task]]) -> None:
-    """Check that no two splits share an answer or a template; clues such as years and occupations may be shared."""
+    """Check that no two splits share an answer or a template.
+
+    Clues such as years and occupations may be shared.
+    """
 
     def by_answer(task: Task) -> Task:
         return replace(task, hops=tuple(replace(hop, entity=hop.value) for hop in task.hops))
