@@ -342,7 +342,9 @@ def _places(texts: Sequence[Sequence[str]]) -> Iterator[tuple[Sequence[str], int
 
 
 def flat(count: int, dim: int, rounds: int, threads: int, say: Say) -> None:
-    """Compare flat search one by one and in batches of 64, with FAISS's BLAS threshold and with this package's.
+    """Compare flat search one by one and in batches of 64, with two BLAS thresholds.
+
+    The thresholds are FAISS's default and this package's.
 
     Args:
         count: Number of vectors.

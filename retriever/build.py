@@ -285,7 +285,10 @@ class _Builder:
         encoder.set_frequencies(self.marks["seen"], used, counts[used])
 
     def _encode(self, documents: StoredDocuments, encoder: Encoder, probe: RecallProbe | None) -> None:
-        """Encode chunk by chunk into a vector file: the index itself, or the input of an approximate one."""
+        """Encode chunk by chunk into a vector file.
+
+        The file is the index itself, or the input of an approximate one.
+        """
         marks, count = self.marks, len(documents)
         empty = self._codec(documents, encoder)
         file = VectorFile(empty)

@@ -198,7 +198,7 @@ class SparingFilter(logging.Filter):
 
 
 def log_sparingly() -> None:
-    """Rate-limit the messages of asyncio (failed accepts) and uvicorn (bad requests), so that no client fills the disk."""
+    """Rate-limit log messages of asyncio and uvicorn, so that no client fills the disk."""
     for name in ("asyncio", "uvicorn.error"):
         logging.getLogger(name).addFilter(SparingFilter())
 

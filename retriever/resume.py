@@ -147,7 +147,7 @@ def grown(path: Path, size: int) -> Iterator[BinaryIO]:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Allocate the disk space of a file of ``size`` bytes, so that it can be written through a memory map.
+    """Allocate the disk space of a file that will be written through a memory map.
 
     A full disk raises OSError here; during a write through a map it would kill the process with a signal.
     """

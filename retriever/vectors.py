@@ -328,7 +328,10 @@ Places = Callable[[NDArray[np.int64], NDArray[np.int64]], list[list[int]]]
 
 
 def _places(index: Any, sizes: NDArray[np.int64]) -> tuple[Places, bytes, int]:
-    """Plan the file: a function from lists and ranks to byte offsets of code and id, the bytes before, and the file size."""
+    """Plan the layout of the file.
+
+    Returns a function from lists and ranks to byte offsets of code and id, the bytes before the lists, and the file size.
+    """
     faiss = import_optional("faiss")
     empty = bytearray(faiss.serialize_index(index).tobytes())
     before, lists = empty[:-_EMPTY_LISTS], empty[-_EMPTY_LISTS:]

@@ -32,7 +32,10 @@ _TREATMENT = {"isclean": CLEAN, "ishot": HEAT, "iscool": COOL}
 
 
 class Errand(NamedTuple):
-    """Stop of a plan: location, whether the receptacle must be open, verb ("" for only going there) and object."""
+    """Stop of a plan.
+
+    Its fields are the location, whether the receptacle must be open, the verb ("" for only going there) and the object.
+    """
 
     receptacle: int
     needs_open: bool
@@ -165,7 +168,10 @@ def _looking(game: Game, household: Household) -> Iterator[Errands]:
 
 
 def _places_to_drop(game: Game, household: Household, errands: Errands) -> list[int]:
-    """List places to put down the held object: every stop, and the cheapest place here, at the next stop and elsewhere."""
+    """List places to put down the held object.
+
+    These are every stop, and the cheapest place here, at the next stop and elsewhere.
+    """
     found: dict[tuple[bool, bool], int] = {}
     next_stop = game.location_of[errands[0].receptacle]
     takers = game.fitting[household.held]
@@ -456,7 +462,10 @@ def _believed(game: Game, household: Household, seen: Seen) -> Household:
 
 
 def _partial(game: Game, believed: Household) -> Errands:
-    """Plan what is possible while an object is missing: take the object to look at, or place the first of two."""
+    """Plan what is possible while an object is missing.
+
+    The expert takes the object to look at, or places the first of two.
+    """
     if game.goal.lamp_kind:
         taking = [
             way
@@ -480,9 +489,10 @@ def _single(game: Game) -> Game:
 
 
 def _look_around(game: Game, household: Household, seen: Seen) -> tuple[Errand, Command] | None:
-    """Choose where to search next for the object, or for a lamp once the object is held; None if everything was seen.
+    """Choose where to search next; None if everything was seen.
 
-    The order is: receptacles that fit the object, rare receptacle types, open ones. If an object is as likely in either type,
+    It searches for the object, or for a lamp once the object is held. The order is: receptacles that fit the object, rare
+    receptacle types, open ones. If an object is as likely in either type,
     looking into the only fridge tells more than looking into one of ten cabinets.
     """
     lamp = bool(game.goal.lamp_kind) and household.held in game.targets

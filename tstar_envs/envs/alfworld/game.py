@@ -36,7 +36,10 @@ NOTHING_SEEN: Seen = frozenset()
 
 
 class Answer(NamedTuple):
-    """Answer of the engine: its text, the admissible commands in its order, and whether the game is won."""
+    """Answer of the engine.
+
+    It has the text, the admissible commands in the engine's order, and whether the game is won.
+    """
 
     feedback: str
     admissible: tuple[str, ...]

@@ -347,7 +347,10 @@ class SceneMaker:
         self._spots: dict[tuple[int, str], list[int]] = {}
 
     def draw(self, task: str, rng: StableRandom) -> Scene:
-        """Draw a game of a task type: parameters from the published distribution, house uniform among the suitable ones."""
+        """Draw a game of a task type.
+
+        The parameters follow the published distribution; the house is uniform among the suitable ones.
+        """
         choices, sums, fitting = self._choices[task]
         parameters = choices[bisect(sums, rng.below(sums[-1]))]
         house = rng.choice(fitting[parameters])

@@ -170,7 +170,7 @@ def kind_of(type_name: str) -> str:
 
 
 def read_problem(text: str, where: str) -> tuple[Facts, Goal]:
-    """Parse facts and goal of a PDDL problem of the domain ``alfred``, in lower case, as planners do.
+    """Parse facts and goal of a PDDL problem of the domain ``alfred``, in lower case.
 
     Raises:
         BadData: not such a problem, or not covered by the rules.
@@ -496,7 +496,10 @@ def rule_digest(entries: list[dict[str, str]]) -> str:
 
 
 def _sentence(rules: Rules, name: str, variables: dict[str, str], where: str) -> Phrase:
-    """Parse the answer of a simple action: one sentence with names, optionally followed by the contents of a receptacle."""
+    """Parse the answer of a simple action.
+
+    It is one sentence with names, optionally followed by the contents of a receptacle.
+    """
     entries = rules.get(name, [])
     if len(entries) != 1 or entries[0].get("condition"):
         raise _differs(where, f"grammar's rule {name!r}", entries or None)

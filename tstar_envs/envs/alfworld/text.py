@@ -22,7 +22,10 @@ MIDDLE = "You are in the middle of a room. Looking quickly around you, you see {
 
 
 def listed(names: Sequence[str]) -> str:
-    """Format a list like the game: "nothing", "a mug 1", "a mug 2, and a mug 1", always with the article "a"."""
+    """Format a list like the game.
+
+    Examples are "nothing", "a mug 1", "a mug 2, and a mug 1", always with the article "a".
+    """
     if not names:
         return "nothing"
     if len(names) == 1:

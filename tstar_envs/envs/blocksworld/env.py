@@ -199,7 +199,9 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
 
     @classmethod
     def practice(cls, seed: int | str, *, variant: str | None = None, **options: Any) -> BlocksworldEnv:
-        """Create an environment with new tasks, drawn like the shipped ones, without shipped valid or test tasks (up to renaming).
+        """Create an environment with new tasks, drawn like the shipped ones.
+
+        None of them is a shipped valid or test task, up to renaming of blocks.
 
         Args:
             seed: seed of the tasks.

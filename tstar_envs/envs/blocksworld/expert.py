@@ -36,8 +36,9 @@ from tstar_envs.utils import StableRandom
 
 
 def tower_progress(goal: Goal, state: State, block: int) -> Iterator[list[int] | Fact]:
-    """List the clauses of a thought before the operator on ``block``: blocks in place, from bottom to top, and facts.
+    """List the clauses of a thought before the operator on ``block``.
 
+    A clause is a list of blocks in place, from bottom to top, or a fact.
     With an empty hand it goes through the goal towers up to the one that ``block`` continues. With a held block it covers
     only the part of its tower that must stand first. A fact says where the next block of a tower is, or what stands on that block
     or on its place. There is none for a covered block whose place is the table.
@@ -263,8 +264,9 @@ def _reason(
 
 
 def _freed(goal: Goal, state: State, block: int) -> Fact:
-    """Find the goal fact for which ``block`` is taken away: the first unsatisfied one that needs a block below it.
+    """Find the goal fact for which ``block`` is taken away.
 
+    It is the first unsatisfied one that needs a block below it.
     Facts of other blocks are preferred. There always is one, because an optimal plan moves a block aside only for another.
     """
     below = set()

@@ -20,7 +20,7 @@ def held_block(state: State) -> int | None:
 
 
 def towers(state: State) -> Towers:
-    """List the towers from bottom to top, in the order of their bottom blocks, without the held block."""
+    """List the towers from bottom to top, in the order of their bottom blocks."""
     above = {under: block for block, under in enumerate(state) if under >= 0}
     found = []
     for block, under in enumerate(state):

@@ -102,7 +102,7 @@ class TaskView:
 
 @lru_cache(maxsize=MOST_TASKS)
 def view_of(task: Task, options: ViewOptions) -> TaskView:
-    """Get the cached view of a task, shared by all environments of the process, so that plans are reused."""
+    """Get the cached view of a task, shared by all environments of the process."""
     return TaskView(task, options)
 
 

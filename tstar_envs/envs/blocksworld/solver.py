@@ -70,7 +70,10 @@ class MoveRules:
         return self._on_top.get(under, block) != block or (under in self._bare and block != self.held)
 
     def least_extra(self, below: list[int], must: list[bool]) -> int:
-        """Compute a lower bound of the extra moves: blocks above a moving part of their own goal support."""
+        """Compute a lower bound of the extra moves.
+
+        These are the blocks above a moving part of their own goal support.
+        """
         count = 0
         for block, moving in enumerate(must):
             if not moving or below[block] == TABLE:
@@ -88,7 +91,10 @@ class MoveRules:
         return count
 
     def in_the_way(self, above: list[int], must: list[bool]) -> dict[int, None]:
-        """Order the blocks to move aside: first those that cover the next block of a tower, or its place."""
+        """Order the blocks to move aside.
+
+        Those that cover the next block of a tower, or its place, come first.
+        """
         order: dict[int, None] = {}
         for tower in self._towers:
             following = next((block for block in tower if must[block]), TABLE)
@@ -186,7 +192,10 @@ class Search:
     def _deepen(
         self, below: list[int], above: list[int], must: list[bool], extra: int
     ) -> list[tuple[Move, bool]] | None:
-        """Search for moves to the goal with at most ``extra`` extra moves, None if there are none. Modifies its arguments."""
+        """Search for moves to the goal with at most ``extra`` extra moves.
+
+        Returns None if there are none. Modifies its arguments.
+        """
         self._nodes += 1
         if self._nodes > MOST_NODES:
             self._give_up(below, f"in {MOST_NODES:,} steps of the search")
@@ -224,7 +233,10 @@ class Search:
 
 
 class Step(NamedTuple):
-    """Step of a plan: an operator, and True if its move brings the block to its final place."""
+    """Step of a plan.
+
+    It has the operator, and True if its move brings the block to its final place.
+    """
 
     operator: Operator
     final: bool

@@ -24,7 +24,10 @@ def task_set(tier: str, tasks: Iterable[Task]) -> LoadedTasks[Task]:
 
 
 def write_task(length: int, start: str, goal: str) -> str:
-    """Serialize a task as a line of the shipped files: optimal length, start and goal in compact notation, tab-separated."""
+    """Serialize a task as a line of the shipped files.
+
+    The fields are optimal length, start and goal in compact notation, separated by tabs.
+    """
     return f"{length}\t{start}\t{goal}\n"
 
 

@@ -25,8 +25,9 @@ GOAL_REACHED = "The goal is reached."
 
 
 def render(language: Language, state: State, piles: Towers) -> str:
-    """Render the observation of a state: the hand, then the towers in the order of their bottom blocks.
+    """Render the observation of a state.
 
+    It lists the hand, then the towers in the order of their bottom blocks.
     Natural, and mystery in both styles: all facts, each tower from the top down. Compact: ``language.write_towers``.
 
     Args:

@@ -231,7 +231,10 @@ class SearchQAEnv(TextEnv[Task, State]):
     def practice(
         cls, seed: int | str, *, dataset: str = "hotpotqa", retriever: str = "hashed", **options: Any
     ) -> SearchQAEnv:
-        """Create an environment over a new small world, worded as the train split, without names of the shipped valid and test tasks."""
+        """Create an environment over a new small world, worded as the train split.
+
+        No name of the shipped valid and test tasks occurs in it.
+        """
         from tstar_envs.envs.search_qa.generate.files import practice_set
 
         task_set, corpus = practice_set(seed, dataset=dataset)

@@ -1,4 +1,4 @@
-"""Expert policy: looks up the hops in order, with a second query if the first finds another passage."""
+"""Expert policy: look up the hops in order, then answer."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def fact(hop: Hop, rng: StableRandom) -> str:
 def thought(
     kind: str, hops: tuple[Hop, ...], position: int, again: bool, answer: str, rng: StableRandom
 ) -> str:
-    """Word the oracle's thought before it looks up hop ``position``, or before the answer if no hop is left.
+    """Word the oracle's thought before a look-up, or before the answer.
 
     Args:
         kind: kind of the question.
@@ -149,7 +149,10 @@ def distance(task: Task, state: State) -> float | None:
 
 
 def mistake(task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
-    """Choose a plausible bad step: wrong entity, the whole question as a query, a repeated query, or a mixed-up name."""
+    """Choose a plausible bad step.
+
+    It is a wrong entity, the whole question as a query, a repeated query, or a mixed-up name.
+    """
     entities = [h.entity for h in task.hops] + [h.value for h in task.hops] or [task.question]
     guess = rng.choice(entities)
     kind = rng.below(4)

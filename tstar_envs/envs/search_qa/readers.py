@@ -342,7 +342,10 @@ _LISTS = ("Data", "data", "questions", "rows", "examples")  # keys under which a
 
 
 def _entries(content: Any, path: Path) -> list[Any]:
-    """Extract the questions of a JSON file: a list, an object with a list, columns, or questions by id."""
+    """Extract the questions of a JSON file.
+
+    The file is a list, an object with a list, columns, or questions by id.
+    """
     if isinstance(content, list):
         return [question for entry in content for question in _in_paragraphs(entry)]
     name = next((name for name in _LISTS if isinstance(content, Mapping) and name in content), "")

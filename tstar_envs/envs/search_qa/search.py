@@ -110,7 +110,9 @@ class EmbeddedSearcher:
 
 
 def open_index(corpus: Path, backend: str) -> EmbeddedSearcher:
-    """Open the index over a file, shared by all environments of the process and rebuilt when the file changes.
+    """Open the index over a file, shared by all environments of the process.
+
+    It is rebuilt when the file changes.
 
     Raises:
         MissingData: the file is missing.

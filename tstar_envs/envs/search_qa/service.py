@@ -168,7 +168,10 @@ def retry_after(header: str | None, otherwise: float) -> float:
 
 
 def wants_one_query(reply: Reply) -> bool:
-    """Check whether a server wants a single ``query``: FastAPI's error names the missing field (pydantic 2 and 1)."""
+    """Check whether a server wants a single ``query``.
+
+    FastAPI's error names the missing field (pydantic 2 and 1).
+    """
     if reply.status != 422:
         return False
     try:

@@ -271,7 +271,7 @@ def _read_set(
 
 
 def _of_set(entries: list[Entry], name: str) -> list[Entry]:
-    """Filter the questions of one set out of a file with several sets, where ids restart in each."""
+    """Filter the questions of one set out of a file with several sets."""
     sources = {entry.source for entry in entries}
     if len(sources) < 2:
         return entries

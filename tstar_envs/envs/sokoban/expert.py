@@ -188,7 +188,7 @@ class Expert:
         return thought, " || ".join(DIRECTIONS[LETTERS.index(letter)] for letter in turn)
 
     def _next_push(self, state: State, moves: str) -> tuple[list[int], int, int]:
-        """Find the player's path to the next push, the cell of the pushed box, and that box's final target."""
+        """Find the player's path to the next push, the pushed box, and its final target."""
         room = self._task.room
         walked, box, target = [state[1]], -1, -1
         for letter in moves:

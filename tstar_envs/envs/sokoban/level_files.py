@@ -116,7 +116,7 @@ def _wrong_symbol(line: str, inside: bool) -> str:
 
 
 def _is_number_in_a_banner(line: str, block: list[Line]) -> bool:
-    """Check for a line such as "## 12 ##" after the first line of a banner or the last of a level."""
+    """Check for a numbered banner line such as "## 12 ##"."""
     over = set(block[-1].rows[-1].strip()) == {"#"} and (
         len(block) == 1 or any(above.players for above in block)
     )
@@ -128,7 +128,10 @@ _COMMENT_ENDS = re.compile(r"\s*+comment[-_ ]?end\b.*+", re.IGNORECASE)
 
 
 class FoundLevel(NamedTuple):
-    """Level of a file: number of its first line, its text, and an error message with its line ("" if valid)."""
+    """Level of a file.
+
+    It has the number of its first line, its text, and an error message with its line ("" if valid).
+    """
 
     line: int
     text: str
@@ -231,7 +234,10 @@ def _one(block: list[Line]) -> Iterator[FoundLevel]:
 
 
 def _is_edge_of_a_banner(row: str, beside: str, level: list[str]) -> bool:
-    """Check for the edge of a banner: a row of walls longer than the level, next to the level's own edge."""
+    """Check for the edge of a banner.
+
+    It is a row of walls longer than the level, next to the level's own edge.
+    """
     return set(row.strip()) == set(beside.strip()) == {"#"} and len(row) > max(map(len, level))
 
 

@@ -103,7 +103,7 @@ class TaskView:
 
 @lru_cache(maxsize=MOST_TASKS)
 def view_of(task: Task, options: ViewOptions) -> TaskView:
-    """Get the cached view of a task, shared by all environments of the process, so that solutions are reused."""
+    """Get the cached view of a task, shared by all environments of the process."""
     return TaskView(task, options)
 
 

@@ -145,14 +145,17 @@ class FrozenBoxes:
         self._asked = 0
 
     def __call__(self, boxes: int, pushed: int) -> bool:
-        """Check whether the box just pushed to this cell is frozen with a box off its target; False if the check takes too long."""
+        """Check whether the box just pushed is frozen with a box off its target.
+
+        Returns False if the check takes too long.
+        """
         self._asked = 0
         return bool(self._freeze(boxes, pushed, 0) & ~self._room.targets)
 
     def _freeze(self, boxes: int, cell: int, walled: int) -> int:
-        """Find the boxes that are frozen together with the box on ``cell``, as a bit set; 0 if it can still move.
+        """Find the boxes that are frozen together with the box on ``cell``.
 
-        Boxes in ``walled`` count as walls, because their own check is in progress.
+        Returns a bit set, 0 if the box can still move. Boxes in ``walled`` count as walls, because their own check is in progress.
         """
         self._asked += 1
         if self._asked > _MOST_ASKED:
@@ -210,9 +213,9 @@ _tables: dict[Room, tuple[dict[int, Pushes], int]] = {}
 
 
 def push_distances(room: Room, in_time: Callable[[], None] = lambda: None) -> tuple[dict[int, Pushes], int]:
-    """Compute the targets that a lone box can reach from each cell, with the pushes, and the bit set of live cells.
+    """Compute the targets that a lone box can reach from each cell, with the pushes.
 
-    Cached for recent rooms.
+    Returns also the bit set of live cells, from which a target is in reach. Cached for recent rooms.
 
     Args:
         room: walls and targets.
@@ -238,7 +241,10 @@ def pushes_from(room: Room, boxes: int, in_time: Callable[[], None] = lambda: No
 def _lone_pushes(
     room: Room, ends: Iterable[int], sign: int, in_time: Callable[[], None]
 ) -> dict[int, Pushes]:
-    """Compute the pushes of a lone box between each cell and each of ``ends``: from it with sign 1, to it with -1."""
+    """Compute the pushes of a lone box between each cell and each of ``ends``.
+
+    These are the pushes from it with sign 1, to it with sign -1.
+    """
     table: dict[int, list[tuple[int, int]]] = {}
     for end in ends:
         layer = reached = 1 << end
@@ -304,7 +310,7 @@ def after_a_push(room: Room, alive: int, node: State, gone: int, known: dict[Sta
 
 
 def before_the_push(room: Room, node: State, gone: int, known: dict[State, int]) -> list[Successor]:
-    """Expand backwards: the nodes before each push that leads to this one, and before the walk to that push."""
+    """Expand backwards: the nodes before each push that leads to this one."""
     boxes, player = node
     width = room.width
     found = []
@@ -373,7 +379,10 @@ class Frontier:
             self.waiting.setdefault((0, self.ahead(node[0]), 0), []).append(node)
 
     def partners(self, length: int, in_time: Callable[[], None]) -> Fits | None:
-        """Create a test whether a node of the other end can form a path of ``length`` moves with an open node; None if none can."""
+        """Create a test for nodes of the other end; None if no node can pass.
+
+        A node passes if it can form a path of ``length`` moves with an open node of this end.
+        """
         keys = [key for key in self.waiting if key[1] <= length]
         if not keys:
             return None
@@ -499,7 +508,10 @@ class Search:
         self._forward = Frontier(partial(after_a_push, room, alive), self._left, None)
 
     def run(self) -> tuple[int, Callable[[State], int | None]] | None:
-        """Search; returns the optimal length and a function for the remaining moves of states right after a push, None if lost."""
+        """Run the search; returns None if the level is lost.
+
+        Otherwise returns the optimal length, and a function for the remaining moves of states right after a push.
+        """
         if is_solved(self._room, self._start):
             return 0, lambda _: None
         self._at_least = length = self._left(self._start[0])
@@ -549,7 +561,7 @@ class Search:
         return back
 
     def _expand(self, end: Frontier, other: Frontier | None, length: int) -> None:
-        """Expand nodes that can be on a path of ``length`` moves with an open node of the other end."""
+        """Expand the nodes that can be on a path of ``length`` moves to the other end."""
         if other is None:
             fits: Fits | None = lambda gone, total, surplus: total <= length  # noqa: E731
         else:

@@ -63,7 +63,10 @@ Text = tuple[str, str, str, str]  # split, XSB text, solution or "", place in it
 
 
 def task_set(name: str, tier: str, tasks: Iterable[tuple[str, str, str, str, str]]) -> LoadedTasks[Task]:
-    """Create a task set from (id, split, XSB text, solution, place in its file) of each level. Levels are parsed lazily."""
+    """Create a task set of levels, which are parsed lazily.
+
+    Each level is given as (id, split, XSB text, solution, place in its file).
+    """
     texts: dict[str, Text] = {
         task_id: (split, text, moves, where) for task_id, split, text, moves, where in tasks
     }

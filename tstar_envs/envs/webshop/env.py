@@ -202,7 +202,10 @@ class WebShopEnv(TextEnv[Task, State]):
         return expert.distance(self.shop.catalogue, task, state)
 
     def modifies_state(self, action: str) -> bool:
-        """Check whether an action may modify the state: true for well-formed searches and clicks except page turns and reading."""
+        """Check whether an action may modify the state.
+
+        True for well-formed searches and clicks except page turns and reading.
+        """
         parsed = pages.parse_action(action) if self.exact_replies else pages.read_action(action, {})
         return not parsed.problem and not (parsed.name == "click" and parsed.argument in pages.READING)
 

@@ -52,7 +52,10 @@ def unseen(product: Product, task: Task, state: State) -> list[str]:
 
 
 def unread(product: Product, task: Task, state: State) -> str:
-    """Choose the next sub page to read, "" for none: the description before buying, the features if an attribute is unseen."""
+    """Choose the next sub page to read, "" for none.
+
+    This is the description before buying, and the features if an attribute is unseen.
+    """
     pages = [page for page, words in page_words(product).items() if words]
     if pages and not state.read:
         return pages[0]
@@ -200,7 +203,10 @@ def target_of(catalogue: Catalogue, task: Task) -> int | None:
 
 @lru_cache(maxsize=4096)
 def _query(catalogue: Catalogue, queries: tuple[str, ...], target: int, page_size: int) -> str | None:
-    """Choose the first query with the target on its first page, else the one that ranks it best; None if none finds it."""
+    """Choose the first query that shows the target on its first page.
+
+    Otherwise choose the one that ranks it best, None if none finds it.
+    """
     ranks: list[tuple[int, str]] = []
     for query in queries:
         found = catalogue.search_terms(query_terms(query))
@@ -307,7 +313,10 @@ def distance(catalogue: Catalogue, task: Task, state: State) -> float | None:
 
 
 def mistake(catalogue: Catalogue, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
-    """Choose a plausible bad step: wrong product or option, too narrow a search, leaving the page, a missing button."""
+    """Choose a plausible bad step.
+
+    It is a wrong product or option, too narrow a search, leaving the page, or a missing button.
+    """
     if state.page == "results" and rng.chance(0.1):
         asin = rng.choice(
             [catalogue.product(number)["asin"] for number in results(catalogue, state)] or ["B000000000"]

@@ -381,7 +381,10 @@ class Unprovable(ValueError):
 
 
 def met(product: Product, goal: Mapping[str, Any]) -> tuple[int, int, int]:
-    """Count the attributes, options and price limits of a goal that a product meets with its best options."""
+    """Count the parts of a goal that a product meets with its best options.
+
+    Returns the numbers of attributes, options and price limits.
+    """
     attributes = sum(has_attribute(product, attribute) for attribute in goal["attributes"])
     values = [value for offered in product["options"].values() for value in offered]
     options = sum(any(option_matches(wanted, value) for value in values) for wanted in goal["goal_options"])
@@ -389,7 +392,7 @@ def met(product: Product, goal: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def prove(goal: Mapping[str, Any], products: Sequence[Product]) -> None:
-    """Prove that exactly one product with one set of options scores 1.0, and the best other purchase 0.5-0.8.
+    """Prove that exactly one purchase scores 1.0, and the best other one 0.5-0.8.
 
     All option sets of the target are scored. For other products an upper bound over all options is scored.
 
@@ -427,7 +430,10 @@ RANKS = range(2, 21)  # allowed rank of the target for the family's query
 
 
 def candidates(family: Family, drafts: Sequence[Draft], rng: StableRandom) -> Iterator[dict[str, Any]]:
-    """Generate goals endlessly: one attribute in the target's title, one only on its sub pages, all options, a price limit."""
+    """Generate goals of a family endlessly.
+
+    A goal has one attribute of the target's title, one that only its sub pages show, all options, and a price limit.
+    """
     while True:
         product, shown, hidden = rng.choice(drafts)
         first, second = rng.choice(shown), rng.choice(hidden)
@@ -447,7 +453,10 @@ def candidates(family: Family, drafts: Sequence[Draft], rng: StableRandom) -> It
 
 
 def plausible(goal: Mapping[str, Any], drafts: Sequence[Draft], catalogue: Catalogue) -> bool:
-    """Run the cheap half of the proof: one product of the family meets all, enough miss one thing, the rank is allowed."""
+    """Run the cheap half of the proof.
+
+    One product of the family must meet all, enough others must miss one thing, and the rank must be allowed.
+    """
     full = len(goal["attributes"]) + len(goal["goal_options"]) + 1
     wanted, options = set(goal["attributes"]), set(goal["goal_options"])
     sums = []
@@ -553,8 +562,9 @@ RENAMED = 0.75  # share of families with an invented name
 
 
 def practice_shop(seed: int | str) -> Shop:
-    """Generate a practice shop: three families with twenty products and about three goals each, reproducible from the seed.
+    """Generate a practice shop.
 
+    It has three families with twenty products and about three goals each, reproducible from the seed.
     The goals are proved like those of the mini tier (``prove``).
     """
     rng = StableRandom(f"webshop/practice/{seed}")

@@ -177,7 +177,10 @@ PRICE_STEPS = [10.0 * step for step in range(1, 100)]
 
 
 def draw_bound(price: float, rng: StableRandom) -> tuple[float, str]:
-    """Draw a price limit and its wording: the larger of two draws from the next four multiples of ten above the price."""
+    """Draw a price limit and its wording.
+
+    It is the larger of two draws from the next four multiples of ten above the price.
+    """
     steps = [step for step in PRICE_STEPS if step > price][:4]
     if len(steps) < 2:
         return NO_BOUND, ""
@@ -581,7 +584,7 @@ def _no_goals(folder: Path, sources: list[Path]) -> MissingData:
 
 
 def _pick(folder: Path, stem: str) -> Path | None:
-    """Pick the original's file of the whole set, else the first one with a number in its name."""
+    """Pick the original's file of the whole set, else the first numbered one."""
     whole = folder / f"{stem}.json"
     return whole if whole.is_file() else next(iter(sorted(folder.glob(f"{stem}*.json"))), None)
 

@@ -39,13 +39,16 @@ class Reward(NamedTuple):
 
 
 def normalize_color(value: str | tuple[str, ...]) -> str:
-    """Reduce a value to its first colour word (a substring, or an element of a tuple), else to text."""
+    """Reduce a value to its first colour word, else to text.
+
+    The word is a substring of a text, or an element of a tuple.
+    """
     return next((word for word in COLOR_WORDS if word in value), str(value))
 
 
 @lru_cache(maxsize=65536)
 def similar(first: str, second: str) -> bool:
-    """Check whether the token set ratio of two texts, processed and rounded as in thefuzz, is above 85.
+    """Check whether the token set ratio of two texts, as in thefuzz, is above 85.
 
     Raises:
         MissingExtra: rapidfuzz is not installed.
@@ -58,7 +61,10 @@ def similar(first: str, second: str) -> bool:
 
 
 def has_attribute(product: Mapping[str, Any], attribute: str) -> bool:
-    """Check whether a product has an attribute: a similar one of its own, or in its text (case-sensitive, as in the original)."""
+    """Check whether a product has an attribute.
+
+    It has one if its own attributes include a similar one, or if its text contains it (case-sensitive, as in the original).
+    """
     return (
         any(similar(own, attribute) for own in product["Attributes"])
         or attribute in product["Title"].lower()

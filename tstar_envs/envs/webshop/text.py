@@ -85,7 +85,10 @@ def as_rich_text(page: list[Node], state: State) -> str:
 
 
 def with_options(catalogue: Catalogue, state: State, instruction: str, reward: float) -> str:
-    """Render a page in this project's form: one line per item, with chosen options and visited pages marked."""
+    """Render a page in this project's form.
+
+    It has one line per item, with chosen options and visited pages marked.
+    """
     if state.page == "search":
         return f"Instruction: {instruction}\nButtons: search"
     if state.page == "done":

@@ -114,7 +114,10 @@ def held_out_names(dataset: str = "hotpotqa") -> frozenset[str]:
 def practice_set(
     seed: int | str, questions: int = QUESTIONS, dataset: str = "hotpotqa"
 ) -> tuple[QASet, list[tuple[str, str]]]:
-    """Generate questions over a new world, in the proportions of the shipped splits, and its corpus as (id, contents)."""
+    """Generate questions over a new world, and its corpus as (id, contents).
+
+    The kinds of questions have the proportions of the shipped splits.
+    """
     rng = StableRandom(f"practice/{seed}/questions")
     maker = WORLDS[question_set(dataset).world]
     mini = maker.make(f"practice/{seed}", {"train": maker.practice}, sorted(held_out_names(dataset)))

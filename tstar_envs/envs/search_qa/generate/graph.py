@@ -286,7 +286,10 @@ class Names:
 
 
 def dealt(rng: StableRandom, items: Sequence[str], count: int) -> list[str]:
-    """Draw ``count`` items in random order, each about equally often, so that no object is a good blind guess."""
+    """Draw ``count`` items in random order, each about equally often.
+
+    So no object is a good blind guess.
+    """
     return rng.shuffled([items[i % len(items)] for i in range(count)])
 
 

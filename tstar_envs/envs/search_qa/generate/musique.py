@@ -188,7 +188,10 @@ def _described(world: World, path: Path, rng: StableRandom) -> str:
 
 
 def musique_rejection(prover: ChainProver, asked: Question) -> str:
-    """Explain why a question is unfit, "" if it is fit: the proofs of chains, and near single-hop distractors."""
+    """Explain why a question is unfit, "" if it is fit.
+
+    It must pass the proofs of chains and have near single-hop distractors.
+    """
     return prover.chain_rejection(asked, MUSIQUE.horizon) or prover.distractor_rejection(asked)
 
 

@@ -76,7 +76,10 @@ def nq_question(mini: MiniWorld, entity: Entity, relation: str, split: str, rng:
 
 
 def nq_questions(mini: MiniWorld, region: str, split: str, rng: StableRandom) -> Iterator[Question]:
-    """Generate one question per fact of a region, in random order, except for occupations, which are too few."""
+    """Generate one question per fact of a region, in random order.
+
+    Occupations are excluded, because there are too few.
+    """
     entities = mini.world.entities
     facts = [(s, r) for s, r in mini.world.facts if entities[s].region == region and r in FRAMES]
     return (nq_question(mini, entities[s], r, split, rng) for s, r in rng.shuffled(facts))

@@ -82,7 +82,10 @@ class ClueIndex:
         return self.fitting(kind, clues) == {id_} and all(len(found) > 1 for found in fewer)
 
     def needs_kind(self, id_: str, clues: Sequence[tuple[str, str]]) -> bool:
-        """Check whether the kind of a work is a needed clue, because another kind of work fits the others too."""
+        """Check whether the kind of a work is a needed clue.
+
+        It is needed if another kind of work fits the other clues too.
+        """
         return self.fitting(self._entities[id_].type, clues) != {id_}
 
 

@@ -286,7 +286,10 @@ def _pair(
 
 
 def rejection(prover: ChainProver, asked: Question) -> str:
-    """Explain why a question is unfit, "" if it is fit: the proofs of chains, and a comparison must follow from its values."""
+    """Explain why a question is unfit, "" if it is fit.
+
+    It must pass the proofs of chains, and a comparison must follow from its values.
+    """
     is_comparison = compares(asked.kind)
     if is_comparison:
         sides = runs(asked.hops)
