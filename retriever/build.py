@@ -103,8 +103,11 @@ def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float
     """Build an index folder, or resume an interrupted build.
 
     >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
     >>> from retriever.build import Plan, build_index
-    >>> build_index(Plan(corpus=Path("corpus.jsonl"), out=Path("index")))  # doctest: +SKIP
+    >>> from retriever.cli import mini_corpus
+    >>> with TemporaryDirectory() as folder:
+    ...     build_index(Plan(corpus=mini_corpus(), out=Path(folder) / "index"))
     {}
 
     Args:

@@ -12,7 +12,7 @@ __all__ = ["domain_pddl", "plan"]
 def plan(pddl_problem_text: str) -> list[str]:
     """Compute an optimal plan for a Blocksworld problem in PDDL.
 
-    >>> plan('''(define (problem two) (:domain blocksworld) (:objects a b)
+    >>> plan('''(define (problem two) (:domain blocksworld-4ops) (:objects a b)
     ...   (:init (ontable a) (on b a) (clear b) (handempty))
     ...   (:goal (on a b)))''')
     ['unstack b a', 'put-down b', 'pick-up a', 'stack a b']
@@ -39,7 +39,11 @@ def plan(pddl_problem_text: str) -> list[str]:
 
 
 def domain_pddl(mystery: bool = False) -> str:
-    """Get the PDDL domain of ``plan``'s problems, in plain or mystery words."""
+    """Get the PDDL domain of ``plan``'s problems, in plain or mystery words.
+
+    >>> domain_pddl().split()[:3]
+    ['(define', '(domain', 'blocksworld-4ops)']
+    """
     from tstar_envs.envs.blocksworld.files import write_domain
     from tstar_envs.envs.blocksworld.language import MYSTERY, PLAIN
 

@@ -214,7 +214,7 @@ class SearchQAEnv(TextEnv[Task, State]):
             parsed = rules.parse_action(env.read_reply(reply).action)
             if parsed.verb == "search" and isinstance(env, SearchQAEnv):
                 requests.append(
-                    SearchRequest(row, env._conditions.search, env._running()[1], parsed.argument)
+                    SearchRequest(row, env._conditions.engine, env._running()[1], parsed.argument)
                 )
         return prefetch(requests)
 

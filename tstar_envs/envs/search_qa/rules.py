@@ -64,13 +64,13 @@ class Conditions(NamedTuple):
     """Settings of an environment that the rules need.
 
     Attributes:
-        search: search engine with prefetched results.
+        engine: search engine with prefetched results.
         scoring: answer scoring.
         style: wording of results and feedback.
         observation_limit: maximum characters of search results, None for all.
     """
 
-    search: PrefetchedSearch
+    engine: PrefetchedSearch
     scoring: Scoring
     style: Style
     observation_limit: int | None = None
@@ -91,12 +91,12 @@ def apply(task: Task, state: State, action: str, conditions: Conditions) -> Outc
 
 
 def _search(state: State, parsed: ParsedAction, conditions: Conditions) -> Outcome[State]:
-    key = conditions.search.key(parsed.argument)
+    key = conditions.engine.key(parsed.argument)
     observation = state.cached(key)
     if observation is not None:
         extra = {"doc_ids": [], "new_doc_ids": [], "repeat_query": True}
         return Outcome(state, observation, parsed.canonical, extra=extra)
-    passages = conditions.search.search(parsed.argument)
+    passages = conditions.engine.search(parsed.argument)
     observation = conditions.style.render(passages, conditions.observation_limit)
     new = sorted({p.id for p in passages} - set(state.seen))
     seen = tuple(sorted((*state.seen, *new))) if new else state.seen

@@ -156,7 +156,7 @@ class SearchRequest(NamedTuple):
     """Upcoming search of one row of a group."""
 
     row: int
-    search: PrefetchedSearch
+    engine: PrefetchedSearch
     state: State
     query: str
 
@@ -170,20 +170,20 @@ def prefetch(requests: Sequence[SearchRequest]) -> dict[int, InfrastructureError
     rows: dict[str, list[SearchRequest]] = {}
     try:
         for each in requests:
-            if each.state.cached(each.search.key(each.query)) is None:
+            if each.state.cached(each.engine.key(each.query)) is None:
                 rows.setdefault(each.query, []).append(each)
     except RetrieverError as error:  # the service's cache keys are unknown, so nothing is cached yet
         return {each.row: error for each in requests}
     if not rows:
         return {}
-    first = next(iter(rows.values()))[0].search
+    first = next(iter(rows.values()))[0].engine
     try:
         found = first.searcher.search(list(rows), first.topk)
     except RetrieverError as error:  # all retries failed: rows must not retry one by one
         return {each.row: error for same in rows.values() for each in same}
     for (query, same), passages in zip(rows.items(), found, strict=True):
         for each in same:
-            each.search.prefetched = {query: passages}
+            each.engine.prefetched = {query: passages}
     return {}
 
 

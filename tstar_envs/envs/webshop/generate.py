@@ -566,6 +566,10 @@ def practice_shop(seed: int | str) -> Shop:
 
     It has three families with twenty products and about three goals each, reproducible from the seed.
     The goals are proved like those of the mini tier (``prove``).
+
+    >>> from tstar_envs.envs.webshop import practice_shop
+    >>> len(practice_shop(seed=7).catalogue)
+    60
     """
     rng = StableRandom(f"webshop/practice/{seed}")
     chosen = rng.shuffled([family for family in FAMILIES if SPLIT_OF[family] == "train"])[:FAMILIES_OF_A_SHOP]
