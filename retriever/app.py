@@ -53,7 +53,7 @@ def _first_fault(value: object) -> object:
     if isinstance(value, list):
         for number, entry in enumerate(value):
             if not isinstance(entry, str):
-                raise ValueError(f"entry {number} is no text")
+                raise ValueError(f"entry {number} is not a string")
     return value
 
 

@@ -110,10 +110,10 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
     'Nothing happens.'
 
     ## Rules version history
-    1: first version. 2: replies are read as in every family (``tstar_envs.react``): nothing inside a closed thought is played, ``<answer>``
-    holds a command, and what stands around a command (a full stop, quotes, a fenced block) is passed over.
-    3: more replies are read as they are meant: thoughts in other models' marks and thoughts that were cut off are not
-    played; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are taken off or read.
+    1: first version. 2: replies are parsed as in every family (``tstar_envs.react``): nothing inside a closed thought counts, ``<answer>``
+    holds a command, and punctuation around a command (a full stop, quotes, a fenced block) is ignored.
+    3: more replies are parsed as intended: thoughts in other models' marks and thoughts that were cut off are not
+    counted; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are stripped or parsed.
     In published games ``help`` and what actions are done with are as the file has them.
     """
 

@@ -90,11 +90,11 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
 
     ## Rules version history
     1: first version. 2: the natural text says that the hand is currently holding a block. 3: ``<answer>`` tags hold actions too, and
-    brackets and commas between words are passed over; the expert says of a block that others must be on that it is, not that it goes
-    aside, and in mystery words nothing that gives towers away. 4: replies are read as in every family (``tstar_envs.react``): nothing
-    inside a closed thought is played.
-    5: more replies are read as they are meant: thoughts in other models' marks and thoughts that were cut off are not
-    played; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are taken off or read.
+    brackets and commas between words are ignored; the expert says of a block that others must be on that it is, not that it goes
+    aside, and in mystery words nothing that gives towers away. 4: replies are parsed as in every family (``tstar_envs.react``): nothing
+    inside a closed thought counts.
+    5: more replies are parsed as intended: thoughts in other models' marks and thoughts that were cut off are not
+    counted; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are stripped or parsed.
     """
 
     tools: tuple[Tool, ...] = (

@@ -82,7 +82,7 @@ def read_sections(text: str, where: str) -> dict[str, Expressions]:
     sections: dict[str, Expressions] = {}
     for part in tree[0][1:]:
         if not isinstance(part, Expressions) or not part or not isinstance(part[0], str):
-            fail(where, f"{written(part)} is no section; {EXPECTED}", part)
+            fail(where, f"{written(part)} is not a section; {EXPECTED}", part)
         if part[0] in sections:
             fail(where, f"section {part[0]} occurs twice", part)
         sections[part[0]] = part
@@ -251,7 +251,7 @@ class _Reader:
                 self._types |= dict.fromkeys(untyped, written(kind))
                 untyped = []
             elif not isinstance(item, str) or not _NAME.fullmatch(item):
-                self._fail(f"(:objects ...) holds {written(item)}, which is no name", section)
+                self._fail(f"(:objects ...) holds {written(item)}, which is not a name", section)
             elif item in names:
                 self._fail(f"(:objects ...) names {item} twice", section)
             else:
@@ -293,7 +293,7 @@ class _Reader:
             )
             known = ", ".join(self._vocabulary.predicates.values())
             self._fail(
-                f"({section} ...) holds {written(item)}, which is no fact of the domain; its predicates are {known}{advice}",
+                f"({section} ...) holds {written(item)}, which is not a fact of the domain; its predicates are {known}{advice}",
                 item,
             )
         arguments = item[1:]

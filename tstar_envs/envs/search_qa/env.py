@@ -87,13 +87,13 @@ class SearchQAEnv(TextEnv[Task, State]):
     True
 
     ## Rules version history
-    1: first version. 2: replies are read as in every family (``tstar_envs.react``): nothing inside a closed thought is played, the
+    1: first version. 2: replies are parsed as in every family (``tstar_envs.react``): nothing inside a closed thought counts, the
     bracket that balances ends an argument; in style ``search_r1`` only a closed pair of tags is an action. 3: combining marks distinguish
     queries, and with a service that does not say that it reads words only, so do case and punctuation; F1 is that of each
     set's own script (no partial credit for yes and no in HotpotQA and 2WikiMultihopQA only); style ``search_r1`` shows the first line
     of a passage as the corpus has it.
-    4: more replies are read as they are meant: thoughts in other models' marks and thoughts that were cut off are not
-    played; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are taken off or read.
+    4: more replies are parsed as intended: thoughts in other models' marks and thoughts that were cut off are not
+    counted; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are stripped or parsed.
     """
 
     prompt_styles = (*PROMPT_STYLES, "search_r1")

@@ -103,13 +103,13 @@ class SokobanEnv(TextEnv[TaskView, State]):
 
     ## Rules version history
     1: first version. 2: a box that leaves a target on which it ends again is said to leave it for now (expert), punctuation around a
-    move is passed over, and the prompt says how cells are counted. 3: a push away from the box's target is said to be one (expert), and
-    of several moves a turn a separator at the end is passed over. 4: with ``multi_action`` the expert plays a walk and a line of pushes a
+    move is ignored, and the prompt says how cells are counted. 3: a push away from the box's target is said to be one (expert), and
+    of several moves a turn a separator at the end is ignored. 4: with ``multi_action`` the expert plays a walk and a line of pushes a
     turn, not one move; without, the last of its four wordings says "so I go up next". 5: ``<answer>`` tags hold moves too, and
-    several moves may be joined by spaces and semicolons. 6: replies are read as in every family (``tstar_envs.react``): nothing inside a
-    closed thought is played.
-    7: more replies are read as they are meant: thoughts in other models' marks and thoughts that were cut off are not
-    played; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are taken off or read.
+    several moves may be joined by spaces and semicolons. 6: replies are parsed as in every family (``tstar_envs.react``): nothing inside a
+    closed thought counts.
+    7: more replies are parsed as intended: thoughts in other models' marks and thoughts that were cut off are not
+    counted; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are stripped or parsed.
     """
 
     answers = False

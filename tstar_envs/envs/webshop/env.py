@@ -80,10 +80,10 @@ class WebShopEnv(TextEnv[Task, State]):
 
     ## Rules version history
     1: first version. 2: ``text_options`` says which products of the page were opened and which pages of the product were read.
-    3: replies are read as in every family (``tstar_envs.react``): nothing inside a closed thought is played, ``<answer>`` holds an
-    action, and with ``text_options`` case, white space and what stands around an action do not matter.
-    4: more replies are read as they are meant: thoughts in other models' marks and thoughts that were cut off are not
-    played; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are taken off or read.
+    3: replies are parsed as in every family (``tstar_envs.react``): nothing inside a closed thought counts, ``<answer>`` holds an
+    action, and with ``text_options`` case, white space and text around an action are ignored.
+    4: more replies are parsed as intended: thoughts in other models' marks and thoughts that were cut off are not
+    counted; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are stripped or parsed.
     """
 
     tools = (

@@ -212,7 +212,9 @@ def parse_pricing(pricing: Any, where: str) -> tuple[list[float], str]:
     try:
         bounds = [float(_NOT_PRICE.sub("", part)) for part in pricing.split("$")[1:]]
     except ValueError as error:
-        raise BadData(f"{where}: field 'pricing' has an amount that is no number: {pricing!r:.80}") from error
+        raise BadData(
+            f"{where}: field 'pricing' has an amount that is not a number: {pricing!r:.80}"
+        ) from error
     if not bounds:
         raise BadData(f"{where}: field 'pricing' has no amount after '$': {pricing!r:.80}")
     if len(bounds) == 1:
