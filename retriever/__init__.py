@@ -1,7 +1,13 @@
-"""A search service for agents over text passages, drop-in compatible with Search-R1's.
+r"""Search service for agents over text passages, drop-in compatible with Search-R1's.
 
-In a process: ``HashedIndex.build(read_corpus("corpus.jsonl")).search(["who wrote it?"], topk=3)``.
-As a service: ``python -m retriever serve``. Importing this package loads neither faiss nor bm25s nor torch.
+Serve it over HTTP with ``python -m retriever serve``, or use it in a process:
+
+>>> from retriever import Document, HashedIndex
+>>> index = HashedIndex.build([Document("1", '"Dune"\nA novel by Frank Herbert.'), Document("2", '"Solaris"\nA novel by Lem.')])
+>>> [hit.document.title for hit in index.search(["who wrote Dune?"], topk=1)[0]]
+['Dune']
+
+Importing this package loads neither faiss nor bm25s nor torch.
 """
 
 from retriever.bm25 import Bm25Index

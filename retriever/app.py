@@ -1,4 +1,4 @@
-"""Application over HTTP: its messages and routes."""
+"""HTTP application: request and response models, routes."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ from retriever.service import SearchService
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask for; each has an option of ``serve`` that its message names.
+    """Limits of one request.
+
+    Each is an option of ``serve``, and the error message names it.
 
     Attributes:
-        queries: queries in one request (Search-R1's training script sends 2,560 at once).
-        query_characters: characters in one query.
-        body_bytes: bytes of its body.
-        passages: queries times passages each, which bounds the answer: a passage has some kilobytes on the wire.
+        queries: maximum number of queries (Search-R1's training script sends 2,560 at once).
+        query_characters: maximum length of one query, in characters.
+        body_bytes: maximum size of the body, in bytes.
+        passages: maximum number of queries times ``topk``. It bounds the response: a passage takes some kilobytes on the wire.
     """
 
     queries: int = 8_192
@@ -47,16 +49,16 @@ class Limits:
 
 
 def _first_fault(value: object) -> object:
-    # pydantic would make an error of each: a million wrong entries would be gigabytes.
+    # pydantic reports every wrong entry; a million of them would take gigabytes.
     if isinstance(value, list):
         for number, entry in enumerate(value):
             if not isinstance(entry, str):
-                raise ValueError(f"entry {number} is no text")
+                raise ValueError(f"entry {number} is not a string")
     return value
 
 
 def _lenient_count(value: object) -> object:
-    # What remains of pydantic's lax mode: "3" and 3.0 are 3. True would be 1, which nobody means.
+    # pydantic's lax mode accepts "3" and 3.0 as 3, and also True as 1, which is a mistake here.
     if isinstance(value, bool):
         raise ValueError("a whole number is expected, not a truth value")
     return value
@@ -69,15 +71,14 @@ def _lenient_flag(value: object) -> object:
 class RetrieveRequest(BaseModel):
     """One request: ``queries`` (Search-R1, verl) or ``query`` (SkyRL, verl-agent).
 
-    Where both are given ``queries`` counts, so that one body can serve both kinds of server. Fields of
-    other dialects are ignored.
+    If both are given, ``queries`` is used, so one body works with both kinds of server. Unknown fields are ignored.
     """
 
     model_config = ConfigDict(extra="ignore")
 
     queries: Annotated[list[StrictStr] | StrictStr | None, BeforeValidator(_first_fault)] = None
     query: StrictStr | None = None
-    # As lenient as the models of the peers, which leave pydantic in its lax mode.
+    # Lenient on purpose: Search-R1 and other servers use pydantic's lax mode.
     topk: Annotated[int | None, BeforeValidator(_lenient_count)] = None
     return_scores: Annotated[bool, BeforeValidator(_lenient_flag)] = False
 
@@ -101,18 +102,21 @@ class RetrieveRequest(BaseModel):
         return self
 
     def texts(self) -> list[str]:
-        """The queries as a list, whichever field held them."""
+        """List the queries, whichever field they came in."""
         if self.queries is None:
             return [] if self.query is None else [self.query]
         return [self.queries] if isinstance(self.queries, str) else self.queries
 
     def clamped_topk(self, default: int, ntotal: int) -> int:
-        """``topk`` within [1, min(100, ntotal)]; null and 0 mean ``default``, as in Search-R1."""
+        """Clamp ``topk`` to [1, min(100, ntotal)]; null and 0 mean ``default``, as in Search-R1."""
         return max(1, min(self.topk or default, MAX_TOPK, ntotal))
 
 
 class RetrievedDocument(BaseModel):
-    """A passage; ``contents`` is title line and body as in the corpus, ``title`` has no quotes."""
+    """A passage.
+
+    ``contents`` is title line and body as in the corpus, ``title`` has no quotes.
+    """
 
     id: str
     contents: str
@@ -128,19 +132,19 @@ class ScoredDocument(BaseModel):
 
 
 class RetrieveResponse(BaseModel):
-    """One list per query, best first: scored if ``return_scores`` was true, else bare documents."""
+    """One list per query, best first; with scores if ``return_scores`` was true."""
 
     result: list[list[ScoredDocument]] | list[list[RetrievedDocument]]
 
 
 class Refusal(BaseModel):
-    """Why a request was not answered."""
+    """Error message of a refused request."""
 
     detail: str
 
 
 class Problem(BaseModel):
-    """What is wrong with one field of a request."""
+    """Validation error of one field."""
 
     type: str
     loc: list[str | int]
@@ -148,16 +152,16 @@ class Problem(BaseModel):
 
 
 class Rejection(BaseModel):
-    """What is wrong with a request."""
+    """Validation errors of a request."""
 
     detail: list[Problem]
 
 
 def response_rows(hits: Sequence[Sequence[Hit]], return_scores: bool) -> bytes:
-    """Return the JSON of some lists of a `RetrieveResponse`, separated by commas, for `response_body`.
+    """Serialize part of a `RetrieveResponse` to JSON lists separated by commas, for `response_body`.
 
-    Built directly, because validating what the server itself made would cost more than the search; and
-    in ASCII, because a corpus may hold lone surrogates, which have no UTF-8.
+    pydantic is bypassed: validating the server's own output would cost more than the search.
+    The JSON is ASCII because a corpus may hold lone surrogates, which UTF-8 cannot encode.
     """
 
     def entry(hit: Hit) -> dict[str, object]:
@@ -169,11 +173,11 @@ def response_rows(hits: Sequence[Sequence[Hit]], return_scores: bool) -> bytes:
 
 
 def response_body(portions: Sequence[bytes]) -> bytes:
-    """Return the JSON of a `RetrieveResponse` from what `response_rows` made of its portions."""
+    """Join portions from `response_rows` into the JSON of a `RetrieveResponse`."""
     return b'{"result": [' + b", ".join(portion for portion in portions if portion) + b"]}"
 
 
-# The body is read by hand, so its schema is put into the OpenAPI document by hand as well.
+# The route reads the body itself, so the OpenAPI schema is written by hand.
 _REQUEST_SCHEMA: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -188,7 +192,7 @@ _BUSY: dict[str, Any] = {
 
 
 def _json(content: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    # ASCII, because an error message may quote a path or query that has no UTF-8.
+    # ASCII, because an error message may quote a path or query that UTF-8 cannot encode.
     return Response(json.dumps(content).encode("ascii"), status, headers, "application/json")
 
 
@@ -210,14 +214,14 @@ def create_app(
     body_seconds: float = 30.0,
     hosts: HostNames | None = None,
 ) -> FastAPI:
-    """Make the application.
+    """Create the ASGI application.
 
     Args:
-        service: Started when the server starts, so that the port is open while the index loads.
-        topk: Documents per query where a request names no number.
-        limits: What one request may ask for.
-        body_seconds: In which the body of a request has to arrive.
-        hosts: The values of the header ``Host`` that are answered; None answers all.
+        service: The search service. It starts with the server, so the port is open while the index loads.
+        topk: Documents per query if a request does not say.
+        limits: Limits of one request.
+        body_seconds: Timeout for receiving the body of a request.
+        hosts: Accepted values of the ``Host`` header; None accepts all.
 
     Returns:
         An ASGI application with /retrieve, /health, /ready, /info and /metrics.
@@ -230,7 +234,7 @@ def create_app(
         yield
         service.stop()
 
-    # No documentation pages: they would load scripts from a foreign host. /openapi.json stays.
+    # No documentation pages: they load scripts from another host. /openapi.json is served.
     app = FastAPI(title="retriever", version=_version(), lifespan=lifespan, docs_url=None, redoc_url=None)
 
     bodies = Bodies(bounds.body_bytes, body_seconds)
@@ -246,7 +250,7 @@ def create_app(
     async def answer(request: Request) -> Response:
         try:
             async with bodies.held(request) as body:
-                # Behind the body, so that a stranger's large ones are bounded like any other.
+                # After the body is read, so that its size limit holds for unknown hosts too.
                 if reason := strange(request):
                     return _json({"detail": reason}, 403)
                 return await found(body, request)
@@ -255,20 +259,20 @@ def create_app(
         except Unavailable as error:
             return _unavailable(error)
         except ClientDisconnect:
-            # Nobody reads this; without it the log would show an error.
+            # The client is gone; without a response the log would show an error.
             return _json({"detail": "the client went away"}, 400)
 
     async def found(body: bytes, request: Request) -> Response:
-        """What is found for a body.
+        """Search for the queries of a request body.
 
         Raises:
             Unavailable: See `SearchService.search`.
         """
         try:
-            # Read by pydantic, whatever the content type: junk of any kind is one kind of error.
+            # pydantic parses it, whatever the content type, so any junk gives the same kind of error.
             asked = RetrieveRequest.model_validate_json(body, context=bounds)
         except ValidationError as error:
-            # The input is not quoted: it may be long, and NaN or lone surrogates are no JSON.
+            # The input is not quoted: it may be long, and NaN or lone surrogates are not JSON.
             return _json(
                 {"detail": error.errors(include_url=False, include_context=False, include_input=False)}, 422
             )
@@ -313,7 +317,7 @@ def create_app(
 
     @app.get("/health", dependencies=ours)
     async def health() -> Response:
-        """200 whenever the process answers."""
+        """Answer 200 as long as the process is alive."""
         return _json({"status": "ok"})
 
     def when_ready(describe: Callable[[Searcher], dict[str, object]]) -> Response:
@@ -324,18 +328,18 @@ def create_app(
 
     @app.get("/ready", dependencies=ours, responses={503: _BUSY})
     async def ready() -> Response:
-        """200 once the index is loaded, 503 before."""
+        """Answer 200 once the index is loaded, 503 before."""
         return when_ready(lambda searcher: {"status": "ready", "ntotal": searcher.ntotal})
 
     @app.get("/info", dependencies=ours, responses={503: _BUSY})
     async def info() -> Response:
-        """What is served: index type, encoder, dimension, size, corpus digest, version."""
+        """Describe the index: type, encoder, dimension, size, corpus digest, version."""
         about = {"default_topk": topk, "max_queries": bounds.queries, "version": _version()}
         return when_ready(lambda searcher: {**searcher.info(), "ntotal": searcher.ntotal, **about})
 
     @app.get("/metrics", dependencies=ours, response_class=PlainTextResponse)
     async def metrics() -> Response:
-        """Counters in the Prometheus text format."""
+        """Export counters in the Prometheus text format."""
         ntotal = service.searcher().ntotal if service.ready else 0
         text = service.metrics.render(service.pending, service.ready, ntotal)
         return Response(text, media_type=CONTENT_TYPE)

@@ -1,4 +1,4 @@
-"""Benchmarks of speed and recall, over synthetic corpora too."""
+"""Benchmarks of the search service and the indexes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WORDS = [
 
 
 def unit_vectors(count: int, dim: int, seed: int = 0) -> Iterator[NDArray[np.float32]]:
-    """Blocks of random unit vectors, shape (up to 16384, dim)."""
+    """Generate blocks of random unit vectors, shape (up to 16384, dim)."""
     for start in range(0, count, _BLOCK):
         generator = np.random.default_rng((seed, start))
         block = generator.standard_normal((min(_BLOCK, count - start), dim), np.float32)
@@ -47,7 +47,7 @@ def unit_vectors(count: int, dim: int, seed: int = 0) -> Iterator[NDArray[np.flo
 
 
 def queries(count: int, seed: int = 0, words: int = 10) -> list[str]:
-    """Different word sequences of the length of a question."""
+    """Generate distinct random queries of ``words`` words."""
     generator = np.random.default_rng((seed, count))
     return [
         " ".join(_WORDS[place] for place in row)
@@ -56,7 +56,7 @@ def queries(count: int, seed: int = 0, words: int = 10) -> list[str]:
 
 
 def write_index_folder(folder: Path, count: int, encoder: Encoder) -> None:
-    """Write a flat index of random vectors; queries are encoded by ``encoder``."""
+    """Write a flat index of random vectors; ``encoder`` encodes the queries."""
     folder.mkdir(parents=True)
     write_documents(
         (Document(str(n), f'"Passage {n}"\nThe text of passage {n}.') for n in range(count)), folder
@@ -73,7 +73,7 @@ def write_index_folder(folder: Path, count: int, encoder: Encoder) -> None:
 
 
 def write_minilm(folder: Path) -> Path:
-    """Write a randomly initialised BERT of the shape of all-MiniLM-L6-v2 (22 M parameters, 384 numbers)."""
+    """Write a randomly initialised BERT in the shape of all-MiniLM-L6-v2 (22 M parameters, 384 dimensions)."""
     torch, transformers = import_optional("torch"), import_optional("transformers")
     tokenizers = import_optional("tokenizers")
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -98,30 +98,36 @@ _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class BenchFailed(RetrieverError, RuntimeError):
-    """A server of the benchmark did not start or answered with an error."""
+    """A benchmarked server did not start or answered with an error."""
 
 
 def spread(values: Sequence[float], digits: int) -> str:
-    """The median of some rounds, and the least and the most of them: ``2.41 (2.35 to 2.52)``."""
+    """Format the median and the range of some values: ``2.41 (2.35 to 2.52)``."""
     return f"{median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 @dataclass
 class Load:
-    """What one server did under one number of clients; queries per second and milliseconds of the processor per query by turn."""
+    """Measurements of one server under one number of clients.
+
+    Attributes:
+        rates: queries per second of each round.
+        cpu: CPU milliseconds per query of each round.
+        latencies: seconds of each request.
+    """
 
     rates: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
     latencies: list[float] = field(default_factory=list)
 
     def add(self, latencies: Sequence[float], seconds: float, cpu_seconds: float) -> None:
-        """One turn more."""
+        """Add the measurements of one round."""
         self.rates.append(len(latencies) / seconds)
         self.cpu.append(1000 * cpu_seconds / len(latencies))
         self.latencies += latencies
 
     def row(self, name: str, clients: int) -> str:
-        """A row of the table."""
+        """Format as a row of the table."""
         p50, p99 = (1000 * float(np.percentile(self.latencies, percent)) for percent in (50, 99))
         return f"| {name} | {clients} | {spread(self.rates, 1)} | {p50:.0f} | {p99:.0f} | {spread(self.cpu, 1)} |"
 
@@ -139,14 +145,14 @@ def service(
     """Compare ``serve`` with a plain server under load.
 
     Args:
-        folder: For the index and, without ``model``, the encoder; emptied by the caller.
-        passages: How many to search among.
-        model: Name or folder of the encoder, or ``hashed``; None makes a random one of MiniLM's shape.
-        clients: How many ask at one time, each one query per request over a kept connection.
-        seconds: Of every turn.
-        rounds: Turns of each server and number of clients, which the lines show the median and the range of.
-        threads: Of either server's search.
-        say: Takes the lines of the result.
+        folder: Folder for the index and, without ``model``, the encoder; the caller removes it.
+        passages: Number of passages in the index.
+        model: Name or folder of the encoder, or ``hashed``; None: random weights in MiniLM's shape.
+        clients: Numbers of concurrent clients; each sends one query per request over a persistent connection.
+        seconds: Duration of a round.
+        rounds: Rounds per server and number of clients; the table shows median and range.
+        threads: Search threads of either server.
+        say: Called with each line of the result.
     """
     encoder: Encoder
     if model == "hashed":
@@ -164,7 +170,7 @@ def service(
         fresh = itertools.count()
         for turn in range(rounds):
             for count in clients:
-                # Who begins changes, so that a machine that slows down or heats up favours neither.
+                # The first server alternates, so that a machine that heats up favours neither.
                 for server in (0, 1) if turn % 2 == 0 else (1, 0):
                     pid, port = servers[server]
                     _ask(port, count, min(1.0, seconds), fresh)
@@ -172,7 +178,7 @@ def service(
                     start = time.perf_counter()
                     latencies = _ask(port, count, seconds, fresh)
                     taken = time.perf_counter() - start
-                    # The clock ticks every 10 ms; what takes less is not nothing.
+                    # The clock ticks every 10 ms; less than a tick counts as one.
                     loads[server, count].add(latencies, taken, max(_TICK, _cpu_seconds(pid) - before))
     say("| server | clients | queries/s | p50 ms | p99 ms | CPU ms/query |")
     say("|---|---|---|---|---|---|")
@@ -219,7 +225,7 @@ def _ours(folder: Path, threads: int) -> Callable[[int], list[str]]:
 
 @contextmanager
 def _server(command: Callable[[int], list[str]], threads: int) -> Iterator[tuple[int, int]]:
-    """Start a server; yields its process id and port when it is ready."""
+    """Start a server and yield its process id and port when it is ready."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
@@ -250,7 +256,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _ask(port: int, clients: int, seconds: float, fresh: Iterator[int]) -> list[float]:
-    """Ask from ``clients`` threads, no query twice; returns the seconds each request took."""
+    """Send distinct queries from ``clients`` threads and return the seconds of each request."""
     until = time.perf_counter() + seconds
     latencies: list[float] = []
     failures: list[str] = []
@@ -260,7 +266,7 @@ def _ask(port: int, clients: int, seconds: float, fresh: Iterator[int]) -> list[
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         for turn, query in enumerate(asked):
             start = time.perf_counter()
-            # Everyone asks once, however late a busy machine lets it begin.
+            # Every client sends at least one request, even if a busy machine starts it late.
             if failures or (turn and start >= until):
                 break
             body = json.dumps({"queries": [query], "topk": 3, "return_scores": True})
@@ -283,15 +289,15 @@ def _ask(port: int, clients: int, seconds: float, fresh: Iterator[int]) -> list[
 
 
 def large(folder: Path, corpus: Path, count: int, rounds: int, threads: int, say: Say) -> None:
-    """Send Search-R1's requests of thousands of queries to ``serve``, over a flat and a BM25 index of a corpus.
+    """Measure requests of thousands of queries, as Search-R1 sends them, over a flat and a BM25 index.
 
     Args:
-        folder: For the indexes; emptied by the caller.
-        corpus: The passages; a query is eight words in a row of one.
-        count: Queries in one request; none is asked twice.
-        rounds: Requests to each server; the lines show their median and range.
-        threads: Of a search.
-        say: Takes the lines of the result.
+        folder: Folder for the indexes; the caller removes it.
+        corpus: Corpus file; a query is eight consecutive words of a passage.
+        count: Queries in one request; all are distinct.
+        rounds: Requests to each server; the table shows median and range.
+        threads: Threads of a search.
+        say: Called with each line of the result.
     """
     texts = [document.text.split() for document in read_corpus(corpus)]
     asked = (
@@ -329,21 +335,23 @@ def large(folder: Path, corpus: Path, count: int, rounds: int, threads: int, say
 
 
 def _places(texts: Sequence[Sequence[str]]) -> Iterator[tuple[Sequence[str], int]]:
-    """Passages and places in them, without end."""
+    """Cycle through the passages and word positions in them, endlessly."""
     for place in itertools.count():
         for text in texts:
             yield text, place % max(1, len(text) - 8)
 
 
 def flat(count: int, dim: int, rounds: int, threads: int, say: Say) -> None:
-    """Compare flat search alone and in batches of 64, with FAISS's own BLAS threshold and with this package's.
+    """Compare flat search one by one and in batches of 64, with two BLAS thresholds.
+
+    The thresholds are FAISS's default and this package's.
 
     Args:
-        count: Vectors.
-        dim: Their length.
-        rounds: Searches of each kind; the lines show their median and range.
-        threads: Of a search.
-        say: Takes the lines of the result.
+        count: Number of vectors.
+        dim: Vector length.
+        rounds: Searches of each kind; the table shows median and range.
+        threads: Threads of a search.
+        say: Called with each line of the result.
     """
     faiss = import_optional("faiss")
     faiss.omp_set_num_threads(threads)
@@ -382,13 +390,13 @@ def flat(count: int, dim: int, rounds: int, threads: int, say: Say) -> None:
 
 
 def opening(folder: Path, count: int, dim: int, say: Say) -> None:
-    """Write an index of random vectors and measure how long it takes to open, in a fresh process.
+    """Measure how long a new process takes to open an index of random vectors.
 
     Args:
-        folder: For the index; emptied by the caller.
-        count: Vectors.
-        dim: Their length.
-        say: Takes the lines of the result.
+        folder: Folder for the index; the caller removes it.
+        count: Number of vectors.
+        dim: Vector length.
+        say: Called with each line of the result.
     """
     write_index_folder(folder / "index", count, HashedTfidfEncoder(dim).fit(queries(1000)))
     command = [
@@ -404,13 +412,13 @@ def opening(folder: Path, count: int, dim: int, say: Say) -> None:
 
 
 def open_once(folder: str) -> None:
-    """Open an index folder and search once; prints what it took."""
+    """Open an index folder, search once, and print time and memory."""
     import_optional("faiss")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
     index = load_index(folder)
     opened = time.perf_counter()
-    # Before the thread that verifies behind has touched much of the files.
+    # Measured before the verification thread has read much of the files.
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     index.search(queries(1), 3)
     searched = time.perf_counter()

@@ -1,4 +1,4 @@
-"""BM25: postings built in parts, and the search over them."""
+"""BM25 index: chunked, resumable build, and search."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ K1, B = 1.5, 0.75
 
 
 def import_bm25s() -> Any:
-    """Import bm25s without JAX, also where that is installed.
+    """Import bm25s without JAX, even if JAX is installed.
 
-    bm25s has JAX sort five numbers when it is imported, for a search that is not used here, and JAX takes three quarters of a GPU's
-    memory with its first number. A program that uses JAX itself still has it.
+    At import bm25s runs a JAX function that is not needed here, and JAX reserves three quarters of a GPU's memory at its first
+    call. A program that uses JAX itself still can.
 
     Raises:
         MissingDependency: bm25s is not installed.
@@ -37,7 +37,7 @@ def import_bm25s() -> Any:
     if "bm25s" in sys.modules:
         return import_optional("bm25s")
     loaded = sys.modules.get("jax")
-    sys.modules["jax"] = None  # type: ignore[assignment]  # to Python a module that is not installed
+    sys.modules["jax"] = None  # type: ignore[assignment]  # Python treats None as "not installed"
     try:
         return import_optional("bm25s")
     finally:
@@ -47,22 +47,27 @@ def import_bm25s() -> Any:
 
 
 class Bm25Index:
-    """BM25 search by the bm25s library.
+    r"""BM25 index on the bm25s library.
 
-    Only documents that share a word with the query are hits, so a list may be shorter than ``topk``.
+    Only documents that share a word with the query are hits, so a result may be shorter than ``topk``.
+
+    >>> from retriever import Bm25Index, Document
+    >>> index = Bm25Index.build([Document("1", '"Dune"\nA novel by Herbert.'), Document("2", '"Lem"\nA writer.')])
+    >>> [hit.document.id for hit in index.search(["who wrote Dune?"], topk=2)[0]]
+    ['1']
     """
 
     def __init__(self, documents: Sequence[Document], scorer: Any, corpus_sha256: str | None = None) -> None:
-        """Join parts that belong together; use `build` or `load`."""
+        """Wrap existing parts. Use `build` or `load` instead."""
         self.documents = documents
         self._scorer = scorer
         self._known_sha256 = corpus_sha256
-        # Called before every search; raises once the files on disk are known to be damaged.
+        # Called before every search; raises once damage to the files is known.
         self.check_files: Callable[[], None] = lambda: None
 
     @classmethod
     def build(cls, documents: Sequence[Document], k1: float = K1, b: float = B) -> Bm25Index:
-        """Index documents.
+        """Index documents in memory.
 
         Args:
             documents: At least one, with unique ids.
@@ -78,13 +83,13 @@ class Bm25Index:
 
     @staticmethod
     def score(documents: Iterable[Document], k1: float, b: float) -> Any:
-        """Make the scorer for documents that need not fit into memory; their words do, at 4 bytes each.
+        """Build the scorer. The documents are streamed; their words need 4 bytes of memory each.
 
         Raises:
             MissingDependency: bm25s is not installed.
         """
         bm25s = import_bm25s()
-        # The ids are ours because bm25s numbers the words of a set, whose order PYTHONHASHSEED decides.
+        # Own word ids: bm25s numbers the words of a set, so its ids depend on PYTHONHASHSEED.
         vocabulary: dict[str, int] = {}
         ids = [
             array(
@@ -128,7 +133,7 @@ class Bm25Index:
         if not ids:
             return []
         scores = np.round(np.asarray(self._scorer.get_scores_from_ids(ids), np.float64), SCORE_DECIMALS)
-        # Everything that ties with the last place stays in until the order of documents decides.
+        # Ties with the last hit stay in until document order decides.
         last = np.partition(scores, -topk)[-topk]
         positions = np.flatnonzero((scores >= last) & (scores > 0))
         order = positions[np.lexsort((positions, -scores[positions]))][:topk]
@@ -163,10 +168,10 @@ _BLOCK = 1 << 22
 
 
 class WordCounts:
-    """The first pass: which words are in which document, and how often.
+    """First pass of a build: count the words of each document.
 
     Args:
-        marks: ``words`` (bytes of the file of words), ``postings``, ``lengths`` (documents).
+        marks: Uses ``words`` (bytes of the vocabulary file), ``postings``, ``lengths`` (documents).
     """
 
     def __init__(self, marks: Marks) -> None:
@@ -178,11 +183,11 @@ class WordCounts:
                 for name, size in zip(_FILES, sizes, strict=True)
             ]
             self.close = stack.pop_all().close
-        # Words are numbered as they turn up: the order of a set would depend on PYTHONHASHSEED.
+        # Words are numbered by first occurrence: the order of a set depends on PYTHONHASHSEED.
         self._numbers = _numbers(marks)
 
     def add(self, documents: Sequence[Document]) -> dict[str, int]:
-        """Count the words of further documents and return the marks that stand for them, which are not set yet."""
+        """Count the words of more documents and return the new marks, which the caller sets."""
         fresh, lengths, postings = [], [], []
         for document in documents:
             words = tokenise(document.contents)
@@ -206,18 +211,18 @@ class WordCounts:
 
 
 def _numbers(marks: Marks) -> dict[str, int]:
-    """The number of each word that was written down."""
+    """Read the word ids from the vocabulary file."""
     words = (marks.work / "words").read_text("utf-8", "surrogatepass").split("\n")[:-1]
     return {word: number for number, word in enumerate(words)}
 
 
 def place_scores(folder: Path, chunk: int, marks: Marks, report: Report) -> None:
-    """The second pass: write the files of a BM25 index.
+    """Write the files of a BM25 index (second pass of a build).
 
     Args:
-        folder: Where to; bm25s loads it.
+        folder: Target folder, in bm25s' format.
         chunk: Documents between two marks.
-        marks: Those of `WordCounts`, complete, and ``scores_placed`` (documents).
+        marks: Uses the complete marks of `WordCounts`, and ``scores_placed`` (documents).
         report: Called after every chunk.
 
     Raises:
@@ -256,7 +261,7 @@ def place_scores(folder: Path, chunk: int, marks: Marks, report: Report) -> None
 
 
 def _in_blocks(words: NDArray[np.uint32], count: int) -> NDArray[np.int64]:
-    """How often each of ``count`` numbers occurs in an array that need not fit into memory."""
+    """Count how often each of ``count`` word ids occurs, block by block."""
     found = np.zeros(count, np.int64)
     for start in range(0, len(words), _BLOCK):
         found += np.bincount(words[start : start + _BLOCK], minlength=count)
@@ -264,7 +269,7 @@ def _in_blocks(words: NDArray[np.uint32], count: int) -> NDArray[np.int64]:
 
 
 def _empty(folder: Path, numbers: dict[str, int], starts: NDArray[np.int64], documents: int) -> None:
-    """All that bm25s writes, but for the two arrays with a number for each posting, which have no length yet."""
+    """Write all files of bm25s except the two arrays that have one entry per posting."""
     scorer = import_bm25s().BM25(k1=K1, b=B, method="lucene", backend="numpy")
     none: dict[str, Any] = {"data": np.empty(0, np.float32), "indices": np.empty(0, np.int32)}
     scorer.scores = {**none, "indptr": starts, "num_docs": documents}
@@ -274,7 +279,7 @@ def _empty(folder: Path, numbers: dict[str, int], starts: NDArray[np.int64], doc
 
 
 def _arrays(folder: Path, count: int, new: bool) -> list[Any]:
-    """Scores and document numbers, under the names that bm25s gives them."""
+    """Map the arrays of scores and document numbers, under bm25s' file names."""
     found = []
     for name, dtype in (("data", np.float32), ("indices", np.int32)):
         path = folder / f"{name}.csc.index.npy"

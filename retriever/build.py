@@ -1,8 +1,8 @@
-"""Building an index folder from a corpus of any size: streamed, in chunks, and taken up again where it stopped.
+"""Resumable build of an index folder from a corpus of any size.
 
-Everything goes to a hidden folder beside the result, with marks that say how far it is whole
-(`retriever.resume`). A second run of the same command goes on from there, so a killed build loses one chunk at most,
-whatever it was doing: reading, encoding, filling lists or a graph (`retriever.vectors`), scoring words (`retriever.bm25`).
+The corpus is streamed in chunks. Files go to a hidden folder beside the result, together with marks of the progress
+(`retriever.resume`). A second run of the same command continues from the last mark, so a killed build loses at most one chunk.
+This holds in every phase: reading, encoding, filling lists or a graph (`retriever.vectors`), scoring words (`retriever.bm25`).
 """
 
 import shutil
@@ -51,18 +51,18 @@ from retriever.vectors import (
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to build.
+    """Settings of an index build.
 
     Attributes:
-        corpus: JSON lines with "id" and "contents", plain or ``.gz``.
-        out: The folder to write; must not exist yet, or be empty.
+        corpus: Corpus file, plain or ``.gz``; see `retriever.stream_corpus` for the formats.
+        out: Folder to write; it must be new or empty.
         encoder: ``hashed``, ``bm25``, or the settings of a transformer.
-        kind: Kind of FAISS index; bm25 has none.
-        dim: Length of hashed vectors.
-        shard: (i, n): only the i-th of n equal parts of the corpus, i from 0. Hashed vectors are weighted by the
-            document frequencies of the whole corpus, so that the scores of all shards can be compared.
+        kind: Type of the FAISS index; not used by bm25.
+        dim: Vector length of the hashed encoder, a multiple of 8.
+        shard: (i, n): index only the i-th of n equal parts of the corpus, i from 0. Hashed vectors use the document
+            frequencies of the whole corpus, so the scores of all shards are comparable.
         chunk: Passages between two marks.
-        threads: Threads of encoder and FAISS.
+        threads: CPU threads of the encoder and of FAISS.
     """
 
     corpus: Path
@@ -75,12 +75,12 @@ class Plan:
     threads: int = 1
 
     def check(self) -> None:
-        """Refuse what cannot be built.
+        """Validate the settings.
 
         Raises:
             BadSetting: A value is out of range; the message names it.
-            FileExistsError: ``out`` holds something already.
-            FileNotFoundError: There is no corpus.
+            FileExistsError: ``out`` is not empty.
+            FileNotFoundError: The corpus file is missing.
         """
         check_kind(self.kind)
         part, parts = self.shard
@@ -90,7 +90,7 @@ class Plan:
             )
         if self.encoder == "bm25" and (parts > 1 or self.kind != "flat"):
             raise BadSetting(
-                "a BM25 index is whole and has no kind: its scores come from words counted over all passages."
+                "a BM25 index has no shards and no vector type: its scores come from words counted over all passages."
             )
         if self.chunk < 1:
             raise BadSetting(f"chunk must be positive, got {self.chunk}.")
@@ -100,20 +100,28 @@ class Plan:
 
 
 def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float]:
-    """Build an index folder, or finish one that was begun.
+    """Build an index folder, or resume an interrupted build.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from retriever.build import Plan, build_index
+    >>> from retriever.cli import mini_corpus
+    >>> with TemporaryDirectory() as folder:
+    ...     build_index(Plan(corpus=mini_corpus(), out=Path(folder) / "index"))
+    {}
 
     Args:
-        plan: What to build.
-        report: Called after every chunk.
+        plan: Settings of the build.
+        report: Called after every chunk with phase, done and total.
 
     Returns:
-        The recall of the index against exact search over the encoder's own vectors, by "@k"; {} for an exact one.
+        Recall against exact search over the same vectors, by "@k"; {} for an exact index.
 
     Raises:
         BadCorpus: A line is malformed, an id occurs twice, or there is no document.
-        BadSetting: A setting is out of range, or the begun build is of another plan.
-        WriteFailed: The disk refused; the message says what is kept.
-        MissingDependency, MissingModel: A library or the transformer is not there.
+        BadSetting: A setting is out of range, or the interrupted build has other settings.
+        WriteFailed: Writing failed; the message says what is kept.
+        MissingDependency, MissingModel: A library or the transformer is missing.
     """
     plan.check()
     work = plan.out.parent / f".{plan.out.name}.partial"
@@ -135,10 +143,10 @@ def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float
             if isinstance(error, RetrieverError | FileNotFoundError):
                 raise
             if builder.marks["documents"] >= plan.chunk:
-                remedy = f"What is finished is kept in {work}; make room and run the same command again."
+                remedy = f"Finished work is kept in {work}; free disk space and run the same command again."
             else:
                 shutil.rmtree(work, ignore_errors=True)
-                remedy = "Nothing of it is left; make room or name another folder."
+                remedy = "Nothing was kept; free disk space or choose another folder."
             raise write_failed(plan.out, error, remedy) from error
         except BadCorpus:
             shutil.rmtree(work, ignore_errors=True)
@@ -148,7 +156,7 @@ def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float
 
 
 class _Builder:
-    """One build; ``marks`` is what the disk is known to hold."""
+    """State of one build; ``marks`` tells what is safely on disk."""
 
     def __init__(self, plan: Plan, work: Path, encoder: Encoder | None, report: Report) -> None:
         self.plan, self.work, self.encoder, self.report = plan, work, encoder, report
@@ -166,7 +174,7 @@ class _Builder:
         self.marks = Marks(work, identity)
 
     def run(self) -> dict[str, float]:
-        """Do what is left to do, and put the folder in its place."""
+        """Do the remaining phases and move the folder to its target."""
         if not self.marks["read"]:
             self._read_documents()
         documents = self._stored_documents()
@@ -182,7 +190,7 @@ class _Builder:
             probe = None if self.plan.kind == "flat" else RecallProbe.cut_from(documents, self.encoder)
             self._encode(documents, self.encoder, probe)
             if self.plan.kind not in EXHAUSTIVE:
-                self._arrange()
+                self._build_ann()
             self.encoder.save(self.folder)
             cls = HashedIndex if isinstance(self.encoder, HashedTfidfEncoder) else DenseIndex
             index = cls.open(self.folder, documents, self.encoder, self.plan.threads, digest)
@@ -195,7 +203,7 @@ class _Builder:
         return recall
 
     def _read_documents(self) -> None:
-        """Copy the corpus in canonical form, with offsets, hashes of the ids, and what the encoder is fitted on."""
+        """Write the canonical corpus, its offsets, hashes of the ids, and the counts for the encoder."""
         plan, marks = self.plan, self.marks
         part, parts = plan.shard
         if parts > 1 and not marks["whole"]:
@@ -280,7 +288,10 @@ class _Builder:
         encoder.set_frequencies(self.marks["seen"], used, counts[used])
 
     def _encode(self, documents: StoredDocuments, encoder: Encoder, probe: RecallProbe | None) -> None:
-        """Encode chunk by chunk into a file of vectors: the index itself, or the stage of an approximate one."""
+        """Encode chunk by chunk into a vector file.
+
+        The file is the index itself, or the input of an approximate one.
+        """
         marks, count = self.marks, len(documents)
         empty = self._codec(documents, encoder)
         file = VectorFile(empty)
@@ -312,9 +323,12 @@ class _Builder:
         return (self.folder if self.plan.kind in EXHAUSTIVE else self.work) / VECTORS
 
     def _codec(self, documents: StoredDocuments, encoder: Encoder) -> Any:
-        """The empty index that gives vectors their form on disk; trained once, because a second training might differ."""
+        """Load or train the empty index that encodes vectors on disk.
+
+        Trained once: a second training might differ.
+        """
         faiss = import_optional("faiss")
-        # Half precision is enough for lists of 8-bit codes, and halves the disk it takes.
+        # Half precision is enough for 8-bit codes and halves the disk space.
         kinds: dict[Kind, Kind] = {"ivf_sq8": "fp16", "hnsw": "flat"}
         kind: Kind = kinds.get(self.plan.kind, self.plan.kind)
         path = self.work / "codec"
@@ -334,8 +348,8 @@ class _Builder:
             write_index(trained(kind, encoder.dim, len(documents), sample), path)
         return faiss.read_index(str(path))
 
-    def _arrange(self) -> None:
-        """Put staged vectors into lists or a graph."""
+    def _build_ann(self) -> None:
+        """Build the approximate index (lists or graph) from the encoded vectors."""
         faiss = import_optional("faiss")
         fill = fill_lists if self.plan.kind == "ivf_sq8" else fill_graph
         before = faiss.omp_get_max_threads()
@@ -351,7 +365,7 @@ def _id_hash(identifier: str) -> bytes:
 
 
 def _frequencies(chunk: list[Line], encoder: HashedTfidfEncoder) -> NDArray[np.uint32]:
-    """The number of passages that each bucket occurs in, as rows (bucket, passages)."""
+    """Count the passages of each bucket, as rows (bucket, passages)."""
     occurrences = [bucket for line in chunk for bucket in encoder.buckets_of(line.document.contents)]
     buckets, counts = np.unique(np.array(occurrences, np.uint32), return_counts=True)
     return np.stack([buckets, counts.astype(np.uint32)], axis=1)

@@ -1,4 +1,4 @@
-"""Command line of the retriever, and its server."""
+"""Command line of the retriever: build, serve, bench."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ from retriever.vectors import Kind
 
 
 def check_range(name: str, value: float, low: float, high: float) -> None:
-    """Refuse a value of an option that is out of its range.
+    """Check that the value of an option is in its range.
 
     Raises:
-        BadSetting: it is.
+        BadSetting: The value is out of range.
     """
     if not low <= value <= high:
         raise BadSetting(f"--{name} {value} is out of range; choose from {low} to {high}.")
 
 
 def say(console: Console, message: str) -> None:
-    """Print a line: paths and messages as they are."""
-    # Paths and messages as they are: no markup, no colours, no line breaks at the terminal's width.
+    """Print a line without markup, colours or wrapping."""
     console.print(message, markup=False, highlight=False, soft_wrap=True)
 
 
-_BACKLOG = 256  # connections that wait to be accepted
+_BACKLOG = 256  # connections waiting to be accepted
 _MINI_CORPUS = Path("envs", "search_qa", "data", "corpus.jsonl.gz")
 
 
@@ -48,26 +47,26 @@ class Serve:
     """Serve an index over HTTP: POST /retrieve, GET /health, /ready, /info and /metrics."""
 
     index: tuple[str, ...] = ()
-    """Index folder; default: the mini corpus that ships with tstar_envs. Several are the shards of one corpus in their order, each a folder
-    or the address of another server (http://host:8000)."""
+    """Index folder; default: the mini corpus that ships with tstar_envs. Give several for the shards of one corpus, in order; each is a
+    folder or the address of another server (http://host:8000)."""
     port: int = 8000
     """TCP port to listen on; 0 takes a free one and prints it."""
     host: str = "127.0.0.1"
-    """Address to listen on. There is no authentication: use addresses beyond loopback only in a trusted network."""
+    """Address to listen on. There is no authentication: use a non-loopback address only in a trusted network."""
     topk: int = 3
-    """Documents per query where a request gives no number, 1 to 100."""
+    """Documents per query if a request does not say, 1 to 100."""
     threads: int = 1
-    """CPU threads of a search and of a transformer encoder."""
+    """CPU threads for search and for a transformer encoder."""
     effort: int | None = None
-    """Search effort in an approximate index: lists (ivf_sq8) or graph nodes (hnsw) that a search visits; default: as built."""
+    """Search effort of an approximate index: lists (ivf_sq8) or graph nodes (hnsw) visited per search; default: as built."""
     batch: int = 64
     """Maximum number of queries searched in one batch."""
     gather_ms: float | None = None
-    """Milliseconds to wait for more queries after a batch of several; default: 2 for a transformer, else 0."""
+    """Milliseconds to wait for more queries before the next batch, while several clients search; default: 2 for a transformer, else 0."""
     queue: int = 256
-    """Maximum number of waiting requests; further ones get status 503 with Retry-After."""
+    """Maximum number of requests in progress; further ones get status 503 with Retry-After."""
     deadline: float = 60.0
-    """Seconds after which a request that is still waiting gets status 503 (a large request: a portion of 256 queries of it)."""
+    """Seconds before a waiting request gets status 503. In a large request each portion of 256 queries has this deadline."""
     max_queries: int = 8_192
     """Maximum number of queries in one request."""
     max_query_characters: int = 16_384
@@ -75,27 +74,27 @@ class Serve:
     max_body_bytes: int = 16 << 20
     """Maximum number of bytes in the body of one request."""
     max_passages: int = 131_072
-    """Maximum number of passages in one answer: queries times documents per query."""
+    """Maximum number of passages in one response: queries times documents per query."""
     allow_host: tuple[str, ...] = ()
-    """Additional host names to accept. On a loopback address only loopback names are accepted, as a protection against DNS rebinding."""
+    """Additional host names to accept. A server on a loopback address accepts only loopback names, to prevent DNS rebinding."""
     connections: int = 1_000
-    """Maximum number of open connections; a further one replaces the longest idle one, or is refused."""
+    """Maximum number of open connections. A further one replaces the longest idle one, or is refused if none is idle."""
     head_timeout: float = 30.0
-    """Seconds within which the headers of a request must arrive."""
+    """Timeout in seconds for the headers of a request."""
     body_timeout: float = 30.0
-    """Seconds within which the body of a request must arrive, and within which a client must read some of an answer."""
+    """Timeout in seconds for the body of a request, and for a client that stops reading its response."""
     shutdown_timeout: int = 5
-    """Seconds that running requests have to finish after a signal to stop."""
-    # The port is open before anything is read, so a client can learn from /ready that the index is still loading.
+    """Seconds for running requests to finish after a stop signal."""
+    # The port opens before the index loads, so a client can poll /ready.
     verify: Literal["before", "behind", "never"] = "before"
-    """When the checksums of the index files are verified. before: before the first answer; behind: in the background; never."""
+    """When to verify the checksums of the index files. before: before the first response; behind: in the background; never."""
 
 
 def serve(command: Serve, console: Console) -> None:
-    """Run ``serve`` until a signal ends it.
+    """Run ``serve`` until a stop signal.
 
     Raises:
-        RetrieverError, OSError: With a message for the user; an index that fails to load ends the server.
+        RetrieverError, OSError: The index failed to load, or a setting is wrong. The message is for the user.
     """
     check_range("port", command.port, 0, 65535)
     check_range("topk", command.topk, 1, MAX_TOPK)
@@ -114,9 +113,9 @@ def serve(command: Serve, console: Console) -> None:
     check_range("shutdown-timeout", command.shutdown_timeout, 0, 86_400)
     import_optional("fastapi")
     uvicorn = import_optional("uvicorn")
-    # Here and not above, so that `build` works where only the search libraries are installed.
+    # Imported here so that `build` works if only the search libraries are installed.
     from retriever.app import Limits, create_app
-    from retriever.http_limits import HostNames, guarded, log_sparingly, room_for, run_until_stopped
+    from retriever.http_limits import HostNames, limited_protocol, log_sparingly, room_for, run_until_stopped
     from retriever.service import SearchService
 
     lexical = _lexical(command)
@@ -139,7 +138,7 @@ def serve(command: Serve, console: Console) -> None:
         gather_seconds=((0 if lexical else 2) if command.gather_ms is None else command.gather_ms) / 1000,
         deadline_seconds=command.deadline,
     )
-    # A trainer thinks for minutes between searches; its connection should still be there afterwards.
+    # A trainer pauses for minutes between searches; its connection stays open.
     limits = Limits(
         command.max_queries, command.max_query_characters, command.max_body_bytes, command.max_passages
     )
@@ -149,7 +148,7 @@ def serve(command: Serve, console: Console) -> None:
     connections = room_for(command.connections, _BACKLOG)
     config = uvicorn.Config(
         app,
-        http=guarded(connections, command.head_timeout, command.body_timeout),
+        http=limited_protocol(connections, command.head_timeout, command.body_timeout),
         ws="none",
         backlog=_BACKLOG,
         log_level="warning",
@@ -174,9 +173,7 @@ def _is_address(part: str) -> bool:
 
 
 def _lexical(command: Serve) -> bool:
-    """Check what can be checked at once, so that a wrong path fails before the port opens; return whether all
-    encoders ignore case and punctuation.
-    """
+    """Check all index paths and return True if every encoder ignores case and punctuation."""
     kinds = {"remote" if _is_address(part) else read_manifest(Path(part))["kind"] for part in command.index}
     if not command.index:
         mini_corpus()
@@ -206,7 +203,7 @@ def _loader(command: Serve, on_damage: Callable[[BadIndex], None]) -> Callable[[
 
 
 def mini_corpus() -> Path:
-    """Find the mini corpus as package data, by path: nothing of `tstar_envs` is imported."""
+    """Find the mini corpus by path, without importing `tstar_envs`."""
     spec = importlib.util.find_spec("tstar_envs")
     folders = [] if spec is None else list(spec.submodule_search_locations or [])
     for folder in folders:
@@ -224,10 +221,10 @@ def _bind(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         try:
-            # As every server does: a port in the TIME_WAIT of a predecessor is free.
+            # Reuse a port that is in TIME_WAIT after a restart.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            # At once: two sockets may be bound to one port until one of them listens.
+            # Listen at once: until then a second socket may bind the same port.
             listener.listen(_BACKLOG)
         except OSError:
             listener.close()
@@ -240,19 +237,22 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-_INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
+_INTERRUPTED = 130  # exit status of a program ended by Ctrl-C
 
 
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """Build an index folder from a corpus file; the same command resumes a build that was interrupted."""
+    """Build an index folder from a corpus file.
+
+    Run the same command again to resume an interrupted build.
+    """
 
     corpus: Path
     """Corpus, plain or .gz: JSON Lines with "id" and "contents" (Search-R1's format) or "title" and "text", a JSON list, or DPR's .tsv."""
     out: Path
     """Folder to write the index to; it must be new or empty."""
     encoder: Annotated[str, tyro.conf.arg(aliases=["--kind"])] = "hashed"
-    """hashed: TF-IDF vectors, without a model; bm25: lexical search; else the name or folder of a transformer, for example
+    """hashed: TF-IDF vectors, no model needed; bm25: lexical search; or the name or folder of a transformer, for example
     intfloat/e5-base-v2."""
     type: Kind = "flat"
     """Type of the vector index. Exhaustive search: flat (float32), fp16, sq8 (8 bits). Approximate search: ivf_sq8 (inverted lists), hnsw
@@ -260,13 +260,13 @@ class Build:
     dim: int = 512
     """Vector length of the hashed encoder, a multiple of 8."""
     pooling: Pooling | None = None
-    """Pooling of a transformer: mean or cls; default: as its configuration says, else mean."""
+    """Pooling of a transformer: mean or cls; default: from its configuration, else mean."""
     query_prefix: str | None = None
-    """Text that a transformer reads before each query; default: "query: " for E5, else nothing."""
+    """Prefix of each query for a transformer; default: "query: " for E5, else none."""
     passage_prefix: str | None = None
-    """Text that a transformer reads before each passage; default: "passage: " for E5, else nothing."""
+    """Prefix of each passage for a transformer; default: "passage: " for E5, else none."""
     max_tokens: int | None = None
-    """Maximum input length of a transformer in tokens; default: as its configuration says, else 512."""
+    """Maximum input length of a transformer in tokens; default: from its configuration, else 512."""
     shard: str = "0/1"
     """I/N: index only the I-th of N equal parts of the corpus, I from 0 to N-1."""
     chunk: int = 4096
@@ -277,7 +277,7 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measure speed on this machine: the service under load, large requests, flat search in batches, and opening a large index."""
+    """Measure speed on this machine: service under load, large requests, batched flat search, opening a large index."""
 
     what: tuple[Literal["service", "large", "flat", "open"], ...] = ("service", "large", "flat", "open")
     """Measurements to make. service: the server under load, compared with one that searches once per request; large: requests of
@@ -306,10 +306,10 @@ class Bench:
 
 
 def bench(command: Bench, console: Console) -> None:
-    """Run ``bench``.
+    """Run the benchmarks.
 
     Raises:
-        RetrieverError, OSError: With a message for the user.
+        RetrieverError, OSError: The message is for the user.
     """
     from retriever.bench import flat, large, opening, service
 
@@ -346,10 +346,10 @@ def bench(command: Bench, console: Console) -> None:
 
 
 def build(command: Build, console: Console) -> None:
-    """Run ``build``: read, encode, index, write.
+    """Build an index folder and print its size and recall.
 
     Raises:
-        RetrieverError, OSError: With a message for the user.
+        RetrieverError, OSError: The message is for the user.
     """
     check_range("threads", command.threads, 1, 1024)
     plan = Plan(
@@ -392,7 +392,7 @@ def _encoder(command: Build) -> Literal["hashed", "bm25"] | TransformerSettings:
 def _shard(text: str) -> tuple[int, int]:
     part, slash, parts = text.partition("/")
     if not (slash and part.isdecimal() and parts.isdecimal()):
-        raise BadSetting(f"--shard {text} is not of the form I/N, as 0/4.")
+        raise BadSetting(f"--shard {text} is not of the form I/N, for example 0/4.")
     return int(part), int(parts)
 
 
@@ -401,13 +401,13 @@ def _size(manifest: Manifest) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the command line and run it.
+    """Run the command line.
 
     Args:
-        arguments: Without the program's name; None takes them from the process.
+        arguments: Arguments without the program name; default: those of the process.
 
     Returns:
-        Exit code: 0; 2 for anything the user can correct, with one message that says how; 130 after Ctrl-C.
+        Exit status: 0; 2 for an error that the user can correct (the message says how); 130 after Ctrl-C.
     """
     command = tyro.cli(
         Annotated[Build, tyro.conf.subcommand("build")]
@@ -430,7 +430,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         again = (
-            " What is finished is kept: run the same command again to go on."
+            " Finished work is kept: run the same command again to resume."
             if isinstance(command, Build)
             else ""
         )

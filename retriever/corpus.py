@@ -1,4 +1,4 @@
-"""Corpora: passages in files of many forms, and documents cut into passages."""
+"""Corpora: reading corpus files of many formats, and text normalisation."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ from retriever.file_kinds import kind_of_file
 
 # Separators, punctuation, symbols, control characters and (lone) surrogates.
 _SPACE_CATEGORIES = frozenset("ZPSC")
-_MOST_KEPT = 1 << 16  # characters of the table, of a million that there are
+_MOST_KEPT = 1 << 16  # cached characters (Unicode has a million)
 
 
 class _SpaceTable(dict[int, int | str]):
-    r"""A `str.translate` table that is filled as characters turn up.
+    r"""Lazy `str.translate` table.
 
-    A regular expression on ``\w`` would be shorter, but it treats combining marks as punctuation and
-    so would cut words of Indic scripts into pieces.
+    A regular expression on ``\w`` would be shorter, but it treats combining marks as punctuation, which splits words of Indic scripts.
     """
 
     def __missing__(self, codepoint: int) -> int | str:
@@ -47,32 +46,36 @@ _SPACES = _SpaceTable()
 
 
 def normalise(text: str) -> str:
-    """Return ``text`` in the form in which two queries are the same query.
+    """Normalise a query; two queries with the same normal form get the same answer.
 
-    NFKC, case folding, punctuation and symbols to space, white space collapsed. Nothing is stemmed,
-    sorted or dropped: word order and stop words matter to dense encoders.
+    Steps: NFKC, case folding, punctuation and symbols to space, white space collapsed. Nothing is stemmed,
+    sorted or dropped, because word order and stop words matter to dense encoders.
 
     Args:
         text: Any string, lone surrogates included.
 
     Returns:
-        Words separated by single spaces; ``""`` if there is no word character.
+        Words separated by single spaces; ``""`` if the text has no word character.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(folded.translate(_SPACES).split())
 
 
 def tokenise(text: str) -> list[str]:
-    """Return the words of `normalise`, in order and with repetitions."""
+    """Split a text into normalised words, in order and with repetitions."""
     return normalise(text).split()
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One passage.
+    r"""One passage of a corpus.
+
+    >>> from retriever import Document
+    >>> Document("7", '"Dune"\nA novel.').title
+    'Dune'
 
     Attributes:
-        id: Unique name within its corpus.
+        id: Identifier, unique in the corpus.
         contents: Title line and body, as stored in the corpus.
     """
 
@@ -81,7 +84,7 @@ class Document:
 
     @property
     def title(self) -> str:
-        """The first line without the enclosing quotes, doubled quotes inside it made single."""
+        """First line, without the enclosing quotes; doubled quotes become single."""
         line = self.contents.partition("\n")[0].strip()
         if len(line) >= 2 and line.startswith('"') and line.endswith('"'):
             return line[1:-1].replace('""', '"')
@@ -89,11 +92,11 @@ class Document:
 
     @property
     def text(self) -> str:
-        """Everything after the first line; ``""`` if there is only one line."""
+        """Text after the first line; ``""`` if there is only one line."""
         return self.contents.partition("\n")[2]
 
     def to_json(self) -> str:
-        """The canonical corpus line, without a line break."""
+        """Serialize as a canonical corpus line, without a line break."""
         return json.dumps({"id": self.id, "contents": self.contents})
 
 
@@ -103,13 +106,13 @@ _TITLES = ("title", "wikipedia_title")
 
 
 def document_from(value: object, where: str) -> Document:
-    """A document of any form that is published.
+    """Parse a corpus record of any published format.
 
-    ``id``, ``_id`` (BEIR), ``docid`` (Pyserini), ``idx`` (HippoRAG) or ``wikipedia_id`` (KILT); and ``contents`` (Search-R1,
-    FlashRAG), or ``text`` or ``content``, with ``title`` or alone. A list of paragraphs (KILT) is one text.
+    The id field is ``id``, ``_id`` (BEIR), ``docid`` (Pyserini), ``idx`` (HippoRAG) or ``wikipedia_id`` (KILT). The text field is
+    ``contents`` (Search-R1, FlashRAG), or ``text`` or ``content`` with an optional ``title``. Lists of paragraphs (KILT) are joined.
 
     Raises:
-        BadCorpus: It is of none; the message begins with ``where``.
+        BadCorpus: The record has none of these formats; the message begins with ``where``.
     """
     if not isinstance(value, dict):
         raise BadCorpus(
@@ -123,7 +126,7 @@ def document_from(value: object, where: str) -> Document:
                 f'{where}: the field "{field}" is missing; every line needs "id" and "contents" (or "title" and "text").'
             )
     identifier, contents = value[name], value[body]
-    # Public corpora number their passages; bool is an int to Python but a mistake here.
+    # Public corpora number their passages. bool is a subclass of int, but a mistake here.
     if isinstance(identifier, bool) or not isinstance(identifier, str | int):
         raise BadCorpus(
             f'{where}: the field "{name}" must be a string or an integer, found {identifier!r:.80}.'
@@ -139,17 +142,17 @@ def document_from(value: object, where: str) -> Document:
         title = value[titled]
         if not isinstance(title, str):
             raise BadCorpus(f'{where}: the field "{titled}" must be a string, found {title!r:.80}.')
-        # The title is one line of the contents, in quotes as wiki-18 has it.
+        # The title becomes the first line of the contents, in quotes as in wiki-18.
         doubled = " ".join(title.split()).replace('"', '""')
         contents = f'"{doubled}"\n{contents}'
     return Document(str(identifier), contents)
 
 
 def check_documents(documents: Sequence[Document]) -> None:
-    """Refuse what no index can hold.
+    """Check that an index can be built over documents.
 
     Raises:
-        BadCorpus: There is no document, an id occurs twice, or no document holds a word.
+        BadCorpus: No document, a repeated id, or no word in any document.
     """
     if not documents:
         raise BadCorpus("an index needs at least one document, found 0.")
@@ -163,7 +166,7 @@ def check_documents(documents: Sequence[Document]) -> None:
 
 
 def corpus_sha256(documents: Iterable[Document]) -> str:
-    """SHA-256 (hex) of the canonical lines, so that a corpus and its compressed copy agree."""
+    """Compute the SHA-256 (hex) of the canonical lines; a corpus and its compressed copy agree."""
     digest = hashlib.sha256()
     for document in documents:
         digest.update(document.to_json().encode("ascii") + b"\n")
@@ -175,14 +178,14 @@ OFFSETS = "offsets.npy"
 
 
 class StoredDocuments(Sequence[Document]):
-    """The documents of an index folder, read one by one when asked for.
+    """Documents of an index folder, read on access.
 
     Args:
-        folder: Holds ``documents.jsonl`` (canonical lines) and ``offsets.npy`` (int64, shape (n + 1,)).
+        folder: Folder with ``documents.jsonl`` (canonical lines) and ``offsets.npy`` (int64, shape (n + 1,)).
 
     Raises:
-        BadIndex: The two files do not belong together; the message names them.
-        OSError, ValueError: A file is missing or no such file.
+        BadIndex: The two files do not match; the message names them.
+        OSError, ValueError: A file is missing or malformed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -234,7 +237,7 @@ def write_documents(documents: Iterable[Document], folder: Path) -> None:
 
 
 def document_line(document: Document) -> bytes:
-    """The canonical line of a document, ASCII, line break included."""
+    """Serialize a document as a canonical ASCII line, with its line break."""
     return document.to_json().encode("ascii") + b"\n"
 
 
@@ -242,7 +245,7 @@ _Stream: TypeAlias = gzip.GzipFile | io.BufferedReader
 _DPR = ("id", "text", "title")
 _MOST_LISTED = 20
 _BOM = b"\xef\xbb\xbf"
-# variable of the environment -> bound
+# environment variable -> default limit
 _LIMITS = {
     "RETRIEVER_MAX_LINE_BYTES": 64 << 20,
     "RETRIEVER_MAX_LINES": 1_000_000_000,
@@ -251,41 +254,46 @@ _LIMITS = {
 
 
 class Line(NamedTuple):
-    """One document of a corpus file and where its line stands."""
+    """One document of a corpus file, and its position."""
 
     document: Document
     number: int
-    """Counted from 1."""
+    """Line number, from 1."""
     end: int
-    """Where to go on: offset of the next line in the (uncompressed) file, in bytes; of a list, the number of the entry."""
+    """Where to resume: byte offset of the next line in the uncompressed file, or number of the entry in a JSON list."""
 
 
 def stream_corpus(
     path: str | Path, start: int = 0, number: int = 0, faults: list[str] | None = None
 ) -> Iterator[Line]:
-    """Read a corpus, one passage at a time.
+    """Stream a corpus, one passage at a time.
 
-    Blank lines are skipped. Ids are not compared: that takes memory, and each caller has its own way.
+    Blank lines are skipped. Repeated ids are not detected, because that takes memory.
+
+    >>> from retriever import stream_corpus
+    >>> from retriever.cli import mini_corpus
+    >>> next(iter(stream_corpus(mini_corpus()))).number
+    1
 
     Args:
-        path: The file; its form is known by its ending and keys. Other fields are ignored.
-        start: Where to go on from, the ``end`` of a line.
-        number: The number of that line.
-        faults: Takes what is wrong with single lines, so that the others are read; else the first is raised.
+        path: Corpus file, plain or ``.gz``: JSON Lines, a JSON list (``.json``) or a table (``.tsv``). Unknown fields are ignored.
+        start: Where to resume, the ``end`` of a line; 0 reads from the beginning.
+        number: Number of that line.
+        faults: Collects the errors of single lines, which are then skipped; None raises the first one.
 
     Yields:
         The documents in file order.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        BadCorpus: No regular file, damaged, beyond a limit, or a line is malformed; the message names file, line and field.
+        FileNotFoundError: The file is missing.
+        BadCorpus: Not a regular file, damaged, beyond a limit, or a malformed line; the message names file, line and field.
     """
     path = Path(path)
     _require_regular(path)
     packed = path.suffix == ".gz"
     kind = kind_of_file(path)
     if kind and not (packed and kind.startswith("packed with gzip")):
-        raise BadCorpus(f"{path}: no corpus but {kind}.")
+        raise BadCorpus(f"{path}: not a corpus but {kind}.")
     try:
         with gzip.open(path, "rb") if packed else path.open("rb") as stream:
             if _suffix(path) == ".json" and _first_sign(stream, path) == b"[":
@@ -337,7 +345,7 @@ def _limit(variable: str) -> int:
 
 
 def _lines(stream: _Stream, path: Path, start: int, number: int) -> Iterator[tuple[int, int, bytes]]:
-    """(offset behind it, number, line) of the lines that are not blank."""
+    """Iterate over non-blank lines as (offset of the next line, number, line)."""
     longest, most, most_blank = (_limit(name) for name in _LIMITS)
     end, blank = start, 0
     while line := stream.readline(longest + 1):
@@ -345,10 +353,10 @@ def _lines(stream: _Stream, path: Path, start: int, number: int) -> Iterator[tup
         end += len(line)
         if len(line) > longest:
             raise BadCorpus(
-                f"{path}, line {number}: more than {longest:,} bytes; if that is meant, set RETRIEVER_MAX_LINE_BYTES."
+                f"{path}, line {number}: more than {longest:,} bytes; to allow that, set RETRIEVER_MAX_LINE_BYTES."
             )
         if number > most:
-            raise BadCorpus(f"{path}: more than {most:,} lines; if that is meant, set RETRIEVER_MAX_LINES.")
+            raise BadCorpus(f"{path}: more than {most:,} lines; to allow that, set RETRIEVER_MAX_LINES.")
         if end == len(line):
             line = line.removeprefix(_BOM)
         if line.strip():
@@ -357,7 +365,7 @@ def _lines(stream: _Stream, path: Path, start: int, number: int) -> Iterator[tup
         blank += 1
         if blank > most_blank:
             raise BadCorpus(
-                f"{path}: more than {most_blank:,} blank lines; if that is meant, set RETRIEVER_MAX_BLANK_LINES."
+                f"{path}: more than {most_blank:,} blank lines; to allow that, set RETRIEVER_MAX_BLANK_LINES."
             )
 
 
@@ -367,19 +375,19 @@ def _json(text: bytes, where: str) -> Any:
     except (
         ValueError,
         RecursionError,
-    ) as error:  # not JSON, not UTF-8, a number of thousands of digits; too deep
+    ) as error:  # not JSON, not UTF-8, a number with too many digits, or nested too deep
         raise BadCorpus(f"{where}: not a line of JSON in UTF-8 ({error}).") from error
 
 
 def _first_sign(stream: _Stream, path: Path) -> bytes:
-    """The first character that is not blank; the stream stands at its beginning again."""
+    """Peek at the first non-blank character, then rewind the stream."""
     first = next((line.lstrip()[:1] for _, _, line in _lines(stream, path, 0, 0)), b"")
     stream.seek(0)
     return first
 
 
 def _entries(stream: _Stream, path: Path, start: int, faults: list[str] | None) -> Iterator[Line]:
-    """The objects of a list, which is read at once."""
+    """Iterate over the objects of a JSON list; the whole file is read at once."""
     longest = 16 * _limit("RETRIEVER_MAX_LINE_BYTES")
     content = stream.read(longest + 1)
     if len(content) > longest:
@@ -398,7 +406,10 @@ def _entries(stream: _Stream, path: Path, start: int, faults: list[str] | None) 
 
 
 def _columns(stream: _Stream, path: Path) -> tuple[str, ...]:
-    """The columns of a table: those of the first line if it names an id and a text, else DPR's."""
+    """Read the columns of a table from its first line.
+
+    Without a header they are DPR's.
+    """
     cells = next(
         (_cells(line, f"{path}, line {number}") for _, number, line in _lines(stream, path, 0, 0)), []
     )
@@ -424,15 +435,18 @@ def _cells(line: bytes, where: str) -> list[str]:
 
 
 def read_corpus(path: str | Path) -> list[Document]:
-    """Read a whole corpus into memory; see `stream_corpus` for its forms.
+    """Read a whole corpus into memory; see `stream_corpus` for the formats.
+
+    >>> from retriever import read_corpus
+    >>> from retriever.cli import mini_corpus
+    >>> documents = read_corpus(mini_corpus())
 
     Returns:
         The documents in file order.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        BadCorpus: Lines are malformed, ids occur twice, or there is no document; the message names
-            file, line and field, of 20 faults at most.
+        FileNotFoundError: The file is missing.
+        BadCorpus: Malformed lines, repeated ids, or no document; the message names file, line and field of up to 20 errors.
     """
     documents: list[Document] = []
     first_line: dict[str, int] = {}
@@ -452,7 +466,7 @@ def read_corpus(path: str | Path) -> list[Document]:
 
 
 def repeated_id(path: str | Path, number: int, identifier: str, first: int) -> str:
-    """What is said of an id that occurs on two lines."""
+    """Format the error message for a repeated id."""
     return (
         f'{path}, line {number}: the field "id" repeats {identifier!r} of line {first}; ids must be unique.'
     )

@@ -1,4 +1,4 @@
-"""Encoders of texts: hashed words, transformers, and remote ones."""
+"""Text encoders: hashed TF-IDF and transformers."""
 
 from __future__ import annotations
 
@@ -17,54 +17,54 @@ from numpy.typing import NDArray
 from retriever.corpus import tokenise
 from retriever.errors import BadIndex, BadSetting, MissingModel, import_optional
 
-# Term weights are multiples of this, so their float32 sums are exact (below 2**24 steps) and a vector
-# has the same bytes in any order of summation, batch, thread count or SIMD width.
+# Term weights are multiples of this, so float32 sums are exact (below 2**24 steps): a vector
+# has the same bytes for any summation order, batch, thread count or SIMD width.
 _WEIGHT_STEP = 2.0**-8
-# Texts per block: bounds the memory of a build to some tens of MB at 512 dimensions.
+# Texts per block: limits the memory of a build to some tens of MB at 512 dimensions.
 _BLOCK = 128
 _SIGNS_PER_DIGEST = 512
 _FILE = "encoder.npz"
-_LONGEST_KEPT = 64  # characters of a word whose bucket is remembered
+_LONGEST_KEPT = 64  # longest word, in characters, whose bucket is cached
 
 
 class Encoder(Protocol):
-    """What an index asks of an encoder; a query and a document may be encoded differently."""
+    """Interface of an encoder. Queries and documents may be encoded differently."""
 
     @property
     def dim(self) -> int:
         """Length of every vector."""
 
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return one row per text, shape ``(len(texts), dim)``, of unit length or all zero."""
+        """Encode documents, shape ``(len(texts), dim)``; rows have unit length or are all zero."""
 
     def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Like `encode_documents`, for queries; an all-zero row means that nothing can match."""
+        """Encode queries, shape ``(len(texts), dim)``; a query with an all-zero row has no hits."""
 
     def info(self) -> dict[str, str | int]:
         """Return the encoder's name and settings, for ``/info`` and the manifest of an index."""
 
     def save(self, folder: Path) -> None:
-        """Write what the encoder was fitted on, or what it is to be loaded from, into an existing folder."""
+        """Save the encoder's state into an existing folder."""
 
 
 def _bucket(token: str, buckets: int) -> int:
-    # A hundred thousand words of any length would be gigabytes.
+    # Long words are not cached: a hundred thousand of them could take gigabytes.
     return short_bucket(token, buckets) if len(token) <= _LONGEST_KEPT else _digest(token, buckets)
 
 
 @lru_cache(maxsize=1 << 17)
 def short_bucket(token: str, buckets: int) -> int:
-    """The bucket of a token of ordinary length, which is kept."""
+    """Hash a token of ordinary length, cached."""
     return _digest(token, buckets)
 
 
 def _digest(token: str, buckets: int) -> int:
-    # blake2b, not hash(): the same on every machine and under every PYTHONHASHSEED.
+    # blake2b, not hash(), which depends on PYTHONHASHSEED.
     return int.from_bytes(hashlib.blake2b(token.encode(), digest_size=8).digest(), "little") % buckets
 
 
 def _sign_bits(bucket: int, dim: int, seed: int) -> bytes:
-    """The packed signs of one bucket; needs no other bucket, so a corpus can grow without a refit."""
+    """Draw the packed signs of one bucket, independent of all others."""
     key = seed.to_bytes(8, "little")
     digests = (
         hashlib.blake2b(bucket.to_bytes(8, "little") + part.to_bytes(4, "little"), key=key).digest()
@@ -74,14 +74,19 @@ def _sign_bits(bucket: int, dim: int, seed: int) -> bytes:
 
 
 class HashedTfidfEncoder:
-    """Hashed TF-IDF, projected to ``dim`` by seeded random signs, normalised to unit length.
+    """Hashed TF-IDF vectors, projected to ``dim`` by seeded random signs and normalised to unit length.
 
-    What is fitted is document frequencies only. A term that no document holds contributes nothing, as
-    in exact TF-IDF, where it could not change a ranking.
+    `fit` only counts document frequencies. A term that is in no document is ignored; in exact TF-IDF it
+    could not change a ranking either.
+
+    >>> from retriever import HashedTfidfEncoder
+    >>> encoder = HashedTfidfEncoder(dim=64).fit(["a red fox", "a blue whale"])
+    >>> encoder.encode_queries(["red whale"]).shape
+    (1, 64)
 
     Args:
-        dim: Length of the vectors, a positive multiple of 8.
-        buckets: Number of hash buckets; two terms in one bucket are one term.
+        dim: Vector length, a positive multiple of 8.
+        buckets: Number of hash buckets; terms in one bucket count as one term.
         seed: Seed of the projection, 0 <= seed < 2**64.
 
     Raises:
@@ -104,7 +109,7 @@ class HashedTfidfEncoder:
         return self._dim
 
     def fit(self, texts: Iterable[str]) -> HashedTfidfEncoder:
-        """Count document frequencies, replacing earlier ones; returns ``self``."""
+        """Count document frequencies, replacing earlier ones, and return ``self``."""
         frequencies: Counter[int] = Counter()
         documents = 0
         for text in texts:
@@ -115,25 +120,25 @@ class HashedTfidfEncoder:
         return self.set_frequencies(documents, np.array(used, np.int64), np.array(counts, np.int64))
 
     def buckets_of(self, text: str) -> set[int]:
-        """The buckets of the terms of one text, from which document frequencies are counted."""
+        """Hash the terms of one text to buckets."""
         return {_bucket(token, self.buckets) for token in tokenise(text)}
 
     def set_frequencies(
         self, documents: int, used: NDArray[np.int64], frequencies: NDArray[np.int64]
     ) -> HashedTfidfEncoder:
-        """Take document frequencies counted elsewhere; returns ``self``.
+        """Set document frequencies that were counted elsewhere, and return ``self``.
 
         Args:
-            documents: Number of texts that were counted.
+            documents: Number of counted texts.
             used: Buckets that occur, ascending.
-            frequencies: In how many texts each of them occurs, the same length.
+            frequencies: Number of texts of each bucket, the same length.
         """
         self._documents, self._used, self._frequencies = documents, used, frequencies
         self._column = {bucket: column for column, bucket in enumerate(used.tolist())}
         # Smoothed as in scikit-learn's TfidfTransformer(smooth_idf=True).
         self._idf = np.log((1 + documents) / (1 + frequencies)) + 1
-        # Signs are neither stored nor made before they are needed: 64 bytes a term at 512 dimensions, and a
-        # second a million terms that an index would otherwise take to open.
+        # Signs are drawn on demand: all of them would take 64 bytes a term at 512 dimensions, and a
+        # second per million terms when an index is opened.
         self._signs = np.zeros((len(used), self.dim // 8), np.uint8)
         self._signed = np.zeros(len(used), bool)
         return self
@@ -148,14 +153,17 @@ class HashedTfidfEncoder:
         return signs
 
     def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return unit vectors, shape ``(len(texts), dim)``; all zero where a text has no known term."""
+        """Encode texts as unit vectors, shape ``(len(texts), dim)``.
+
+        All zero for a text without a known term.
+        """
         vectors = np.zeros((len(texts), self.dim), np.float32)
         for start in range(0, len(texts), _BLOCK):
             self._encode_block(texts[start : start + _BLOCK], vectors[start : start + _BLOCK])
         return vectors
 
     def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Encode queries as `encode_documents` does: this encoder has no query prefix."""
+        """Encode queries exactly as documents."""
         return self.encode_documents(texts)
 
     def _encode_block(self, texts: Sequence[str], vectors: NDArray[np.float32]) -> None:
@@ -176,25 +184,25 @@ class HashedTfidfEncoder:
         raw = (1 + np.log(np.array(counts, np.float64))) * self._idf[columns]
         weights = (np.rint(raw / _WEIGHT_STEP) * _WEIGHT_STEP).astype(np.float32)
         signs = 2 * np.unpackbits(self._signs_of(columns), axis=1).astype(np.float32) - 1
-        # One product a text: `np.add.reduceat` over the whole block takes five times as long.
+        # One product per text: `np.add.reduceat` over the whole block takes five times as long.
         spans = pairwise([*starts, len(columns)])
         sums = np.stack([weights[start:end] @ signs[start:end] for start, end in spans])
-        # Sums are exact multiples of the step, so their squares add up exactly in float64 too.
+        # Sums are exact multiples of the step, so their squares add up exactly in float64.
         norms = np.sqrt(np.square(sums, dtype=np.float64).sum(axis=1))
-        # Signs of few terms can cancel to exactly zero only in toy dimensions; leave such a row zero.
+        # In toy dimensions the signs of few terms can cancel to zero; such a row stays zero.
         vectors[rows] = (sums / np.where(norms > 0, norms, 1)[:, None]).astype(np.float32)
 
     def info(self) -> dict[str, str | int]:
         """Return the encoder's name and settings."""
         settings: dict[str, str | int] = {"dim": self.dim, "buckets": self.buckets, "seed": self.seed}
-        # Two indexes may only be merged if their words were counted over the same corpus.
+        # Shards may only be merged if their words were counted over the same corpus.
         counted = hashlib.sha256(
             np.array([self._documents]).tobytes() + self._used.tobytes() + self._frequencies.tobytes()
         )
         return {"encoder": "hashed_tfidf", **settings, "frequencies_sha256": counted.hexdigest()}
 
     def save(self, folder: Path) -> None:
-        """Write settings and document frequencies to a NumPy archive (``encoder.npz``)."""
+        """Save settings and document frequencies to a NumPy archive (``encoder.npz``)."""
         np.savez(
             folder / _FILE,
             settings=np.array([self.dim, self.buckets, self._documents], np.int64),
@@ -205,11 +213,11 @@ class HashedTfidfEncoder:
 
     @classmethod
     def load(cls, folder: Path) -> HashedTfidfEncoder:
-        """Read what `save` wrote.
+        """Load a saved encoder.
 
         Raises:
-            FileNotFoundError: There is no such file.
-            OSError, ValueError, KeyError: The file is no such archive.
+            FileNotFoundError: The file is missing.
+            OSError, ValueError, KeyError: The file is malformed.
         """
         with np.load(folder / _FILE, allow_pickle=False) as archive:
             dim, buckets, documents = (int(value) for value in archive["settings"])
@@ -221,12 +229,12 @@ Pooling = Literal["mean", "cls"]
 _MODEL_FILE = "encoder.json"
 _BATCH = 32
 _MOST_TOKENS = 512
-# Where a model's name says in which form it was trained (intfloat/e5-base-v2: "query: ", "passage: ").
+# E5 models were trained with these prefixes (intfloat/e5-base-v2: "query: ", "passage: ").
 _E5_PREFIXES = ("query: ", "passage: ")
 
 
 class TransformerSettings(NamedTuple):
-    """How text is turned into a vector, besides the weights."""
+    """Settings of a transformer encoder."""
 
     model: str
     pooling: Pooling
@@ -242,14 +250,14 @@ def settings_for(
     passage_prefix: str | None = None,
     max_tokens: int | None = None,
 ) -> TransformerSettings:
-    """Fill in what was not said: what a sentence-transformers folder holds, E5's prefixes where the name says E5.
+    """Fill in defaults: from a sentence-transformers folder, and E5's prefixes if the name says E5.
 
     Args:
-        model: Name on the hub, or a folder.
-        pooling: ``mean`` over the tokens, or the first token (``cls``).
-        query_prefix: Put before every query.
-        passage_prefix: Put before every passage.
-        max_tokens: Text beyond is cut off; at most what the model takes.
+        model: Name on the Hugging Face hub, or a folder.
+        pooling: ``mean`` over the tokens, or ``cls`` for the first token.
+        query_prefix: Prefix of every query.
+        passage_prefix: Prefix of every passage.
+        max_tokens: Maximum input length, at most the model's; longer text is truncated.
 
     Raises:
         BadSetting: A value is out of range.
@@ -285,14 +293,18 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 class TransformerEncoder:
-    """A model and its tokenizer, on the CPU or a GPU.
+    """Transformer encoder, on the GPU if there is one.
+
+    >>> from retriever import TransformerEncoder
+    >>> from retriever.encoders import settings_for
+    >>> encoder = TransformerEncoder(settings_for("intfloat/e5-base-v2"))  # doctest: +SKIP
 
     Args:
-        settings: See `settings_for`.
-        threads: Threads of torch, for the whole process.
+        settings: Settings from `settings_for`.
+        threads: CPU threads of torch, for the whole process.
 
     Raises:
-        MissingModel: Neither a folder with such a model, nor a name that can be fetched.
+        MissingModel: The model cannot be loaded or downloaded.
         MissingDependency: transformers or torch is not installed.
     """
 
@@ -307,7 +319,7 @@ class TransformerEncoder:
             self._model = transformers.AutoModel.from_pretrained(
                 name, use_safetensors=True, trust_remote_code=False, dtype=self._torch.float32
             )
-        # Each of these libraries has errors of its own for what it cannot read, down to a bare Exception.
+        # Each of these libraries raises its own errors, down to a bare Exception.
         except Exception as error:
             reason = str(error).strip().splitlines()
             raise MissingModel(
@@ -338,7 +350,7 @@ class TransformerEncoder:
         return self._encode([self.settings.passage_prefix + text for text in texts])
 
     def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """See `retriever.encoders.Encoder`; a query without any visible character has a row of zeros."""
+        """See `retriever.encoders.Encoder`; a blank query has a row of zeros."""
         vectors = self._encode([self.settings.query_prefix + text for text in texts])
         vectors[[not text.strip() for text in texts]] = 0
         return vectors
@@ -346,9 +358,9 @@ class TransformerEncoder:
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         torch = self._torch
         vectors = np.empty((len(texts), self.dim), np.float32)
-        # Half surrogate pairs have no UTF-8, which is what the tokenizer works on.
+        # The tokenizer works on UTF-8, which cannot encode lone surrogates.
         clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-        # Texts of similar length share a batch, so that little of it is padding.
+        # Texts of similar length share a batch, which saves padding.
         order = sorted(range(len(clean)), key=lambda i: len(clean[i]))
         with torch.inference_mode():
             for start in range(0, len(order), _BATCH):
@@ -370,7 +382,7 @@ class TransformerEncoder:
         return vectors
 
     def info(self) -> dict[str, str | int]:
-        """Return the encoder's name, its settings and the digest of its weights."""
+        """Return the encoder's name, settings and weights digest."""
         return {
             "encoder": "transformer",
             "dim": self.dim,
@@ -379,24 +391,24 @@ class TransformerEncoder:
         }
 
     def save(self, folder: Path) -> None:
-        """Write the settings and the digest of the weights; the weights stay where they are."""
+        """Save the settings and the weights digest, not the weights."""
         content = {"settings": self.settings._asdict(), "weights_sha256": self.weights_sha256}
         (folder / _MODEL_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="ascii")
 
     @classmethod
     def load(cls, folder: Path, threads: int = 1) -> TransformerEncoder:
-        """Load the model that `save` named.
+        """Load a saved encoder.
 
         Raises:
-            BadIndex: That model has other weights now.
-            MissingModel: It cannot be found.
-            OSError, ValueError, KeyError, TypeError: The file is no such file.
+            BadIndex: The weights of the model have changed.
+            MissingModel: The model cannot be loaded.
+            OSError, ValueError, KeyError, TypeError: The file is malformed.
         """
         content = json.loads((folder / _MODEL_FILE).read_text(encoding="ascii"))
         encoder = cls(TransformerSettings(**content["settings"]), threads)
         if encoder.weights_sha256 != content["weights_sha256"]:
             raise BadIndex(
-                f"{folder / _MODEL_FILE}: the index was built with other weights than those of {encoder.settings.model!r} now; "
-                "put the model back or build the index again."
+                f"{folder / _MODEL_FILE}: the weights of {encoder.settings.model!r} have changed since the index was built; "
+                "restore the model or build the index again."
             )
         return encoder

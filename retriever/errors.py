@@ -1,34 +1,37 @@
-"""The errors of the retriever that a user can act on: each message says what happened and what to do."""
+"""Errors that a user can act on.
+
+Each message says what happened and what to do.
+"""
 
 import importlib
 from typing import Any
 
 
 class RetrieverError(Exception):
-    """Base of every error that this package raises on purpose."""
+    """Base class of all errors of this package."""
 
 
 class MissingDependency(RetrieverError, ImportError):
-    """An optional library is not installed; the message holds the command that installs it."""
+    """An optional library is not installed; the message has the install command."""
 
 
 class BadCorpus(RetrieverError, ValueError):
-    """A corpus file or document breaks the format; the message names file, line and field."""
+    """A corpus file or document is malformed; the message names file, line and field."""
 
 
 class MissingCorpus(RetrieverError, FileNotFoundError):
-    """No index was named and the mini corpus is not on this machine."""
+    """No index was given and the mini corpus is not installed."""
 
 
 class MissingModel(RetrieverError, FileNotFoundError):
-    """The transformer of an encoder cannot be loaded; the message names it."""
+    """A transformer cannot be loaded; the message names it."""
 
 
 class Unavailable(RetrieverError):
-    """The service cannot take this request now; it may be repeated after `retry_after` seconds."""
+    """The service cannot answer now; retry after `retry_after` seconds."""
 
     def __init__(self, reason: str, retry_after: int) -> None:
-        """Say why and for how long."""
+        """Create an error with a reason and a delay in seconds."""
         super().__init__(reason)
         self.retry_after = retry_after
 
@@ -42,27 +45,26 @@ class BadIndex(RetrieverError, ValueError):
 
 
 class WriteFailed(RetrieverError, OSError):
-    """An index folder could not be written; the message names it and what is left."""
+    """An index folder could not be written; the message says what is kept."""
 
 
 def _extra(name: str) -> str:
-    """The extra that brings a library: searching needs less than serving, and that less than a transformer."""
+    """Name the extra that installs a library: ``search``, ``retriever`` or ``encoders``."""
     if name in ("torch", "transformers"):
         return "encoders"
     return "search" if name in ("faiss", "bm25s", "requests") else "retriever"
 
 
 def import_optional(name: str) -> Any:
-    """Import a library of the ``search``, ``retriever`` or ``encoders`` extra at first use.
+    """Import an optional library at first use.
 
-    Searching is optional for users of the other packages, so none of these libraries is imported
-    when `retriever` is.
+    Search is optional for users of the other packages, so importing `retriever` imports none of them.
 
     Args:
         name: Module name, for example ``"faiss"``.
 
     Returns:
-        The module. Typed ``Any``: these libraries ship no type information.
+        The module, typed ``Any``: these libraries ship no types.
 
     Raises:
         MissingDependency: The module is not installed.

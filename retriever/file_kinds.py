@@ -1,4 +1,4 @@
-"""Kinds of files that are taken for text by mistake, known by their first bytes."""
+"""File types that are mistaken for text, detected by their first bytes."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 HEAD_BYTES = 512
 _PAGE = "a web page, not the file (an error, or Google Drive's warning about large files); download it again"
 _FAISS = "a FAISS index, without its passages, which cannot be served alone"
-# First bytes, in lower case -> what the file is and what to do.
+# first bytes, in lower case -> type of the file and remedy
 _KINDS: dict[bytes, str] = {
     b"par1": "a parquet file; write its rows as JSON lines (pandas: read_parquet, then to_json(orient='records', lines=True))",
     b"arrow1": "an Arrow file; write its rows as JSON lines (datasets: Dataset.from_file, then to_json)",
@@ -34,13 +34,13 @@ _KINDS: dict[bytes, str] = {
 
 
 def kind_of_file(path: str | os.PathLike[str]) -> str:
-    """Tell what a file that is no readable text is.
+    """Detect a file that is not readable text.
 
     Args:
-        path: the file; one that cannot be opened is of no kind.
+        path: any path; a file that cannot be opened gives "".
 
     Returns:
-        What it is and what to do about it; "" for what may be text.
+        Type of the file and remedy; "" if it may be text.
     """
     try:
         with Path(path).open("rb") as file:

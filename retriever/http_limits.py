@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 _OPEN_FILES = Path("/proc/self/fd")
 _SPARE_FILES = 32
 _SAME_MESSAGE_SECONDS = 10.0
-# What servers of several makes raise where a client left before its answer was sent: no fault of anybody's.
+# Raised by various servers when a client disconnects before its response; not an error.
 _GONE = {"ClientDisconnect", "ClientDisconnected", "WebSocketDisconnect", "WebSocketDisconnected"}
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
@@ -31,25 +31,25 @@ _FULL = (
 )
 
 
-def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type[H11Protocol]:
-    """Return uvicorn's protocol with limits.
+def limited_protocol(connections: int, head_seconds: float, stuck_seconds: float) -> type[H11Protocol]:
+    """Create a uvicorn protocol class with limits on connections and time.
 
     Args:
-        connections: Open at one time. One more ends the connection that has been idle for longest; if none is, it is refused.
-        head_seconds: In which the head of a request has to arrive, from the connection or the first byte on; what of a body
-            nobody wanted to read likewise.
-        stuck_seconds: After which a client that takes nothing of its answer is dropped.
+        connections: Maximum open connections. A further one replaces the longest idle one, or is refused if none is idle.
+        head_seconds: Timeout for the headers of a request, from the connection or its first byte. It also holds for the unread rest
+            of a body.
+        stuck_seconds: Timeout for a client that stops reading its response.
     """
 
     class Guarded(H11Protocol):
         _timer: asyncio.TimerHandle | None = None
         _seen: object = None
         _idle_since = 0.0
-        _upgraded = False  # to a WebSocket, whose pings find out whether its client is there
+        _upgraded = False  # to a WebSocket, which has pings instead of timeouts
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
             super().connection_made(transport)
-            self._idle_since = time.monotonic()  # until it says something
+            self._idle_since = time.monotonic()  # until its first byte
             if (
                 sum(not other.transport.is_closing() for other in self.connections) > connections
                 and not self._make_room()
@@ -112,7 +112,7 @@ def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type
             self._idle_since = time.monotonic()
             super().on_response_complete()
             if unread:
-                # Not closed at once: the answer would be lost to a client that is still sending.
+                # Not closed at once: a client that is still sending would lose the response.
                 self._give_time()
             if left := self.transport.get_write_buffer_size():
                 self.loop.call_later(stuck_seconds, self._drop_if_stuck, left)
@@ -128,12 +128,12 @@ def guarded(connections: int, head_seconds: float, stuck_seconds: float) -> type
 
 
 def run_until_stopped(server: uvicorn.Server, listener: socket.socket) -> None:
-    """Serve until Ctrl-C or SIGTERM, either of which is an end in good order."""
+    """Serve until Ctrl-C or SIGTERM, then shut down cleanly."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
-    # Uvicorn ends by both itself and raises the signal again, but not where a shell made the program deaf to Ctrl-C.
+    # Uvicorn handles both signals and re-raises them, except where the shell made the program ignore Ctrl-C.
     before = signal.signal(signal.SIGTERM, stop)
     try:
         with suppress(KeyboardInterrupt):
@@ -143,11 +143,11 @@ def run_until_stopped(server: uvicorn.Server, listener: socket.socket) -> None:
 
 
 def room_for(connections: int, backlog: int) -> int:
-    """How many connections may be open, so that file handles never run out; the process's own limit is raised as far as it may be.
+    """Limit the number of connections to the available file handles, after raising the process's limit.
 
     Args:
-        connections: As many as wanted.
-        backlog: As many may be accepted before one is seen to be too many.
+        connections: Desired number of connections.
+        backlog: Connections that may be accepted before the limit takes effect.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     opened = len(list(_OPEN_FILES.iterdir())) if _OPEN_FILES.exists() else 64
@@ -164,10 +164,13 @@ def room_for(connections: int, backlog: int) -> int:
 
 
 class SparingFilter(logging.Filter):
-    """Lets one message through every ten seconds, however often it is said; the next one says how many were left out."""
+    """Rate-limit a repeated log message to one every ten seconds.
+
+    The next one gives the number omitted.
+    """
 
     def __init__(self) -> None:
-        """Start without any logged message."""
+        """Create a filter that has seen no message."""
         super().__init__()
         self._said: dict[str, tuple[float, int]] = {}
 
@@ -177,7 +180,7 @@ class SparingFilter(logging.Filter):
         if message.startswith("Cancel ") or (
             record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
         ):
-            return False  # the server stops and ends what is under way: that is what was asked for
+            return False  # cancelled by a shutdown, as requested
         error = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
         if error in _GONE:
             return False
@@ -195,20 +198,20 @@ class SparingFilter(logging.Filter):
 
 
 def log_sparingly() -> None:
-    """Keep what a client causes from filling the disk: asyncio logs every failed accept, uvicorn every bad request."""
+    """Rate-limit log messages of asyncio and uvicorn, so that no client fills the disk."""
     for name in ("asyncio", "uvicorn.error"):
         logging.getLogger(name).addFilter(SparingFilter())
 
 
 class HostNames:
-    """The values of ``Host`` that are answered, and of ``Origin``.
+    """Accepted values of the ``Host`` and ``Origin`` headers.
 
-    A page of a foreign site can make a browser send it requests under its own name ("DNS rebinding"), and so read a private corpus
-    from a service that is bound to the loopback; and a WebSocket is opened for any page, whose name is then in ``Origin``.
+    This prevents DNS rebinding, by which a web page reads a private corpus from a loopback service. ``Origin`` is checked because
+    browsers open WebSockets for any page.
 
     Args:
-        bound: The address that is listened on.
-        added: Further names. Without any, all are answered where the address is not of the loopback.
+        bound: Address of the server.
+        added: Additional names. If there are none and ``bound`` is not a loopback address, every name is accepted.
     """
 
     def __init__(self, bound: str, added: Iterable[str] = ()) -> None:
@@ -216,12 +219,15 @@ class HostNames:
         self._all = not is_loopback(bound) and not list(added)
 
     def refuse(self, host: str | None, origin: str | None = None) -> str:
-        """Why a request with these headers is not answered; "" if it is (without them it does not come from a browser)."""
+        """Explain why a request is refused; "" if it is accepted.
+
+        Without these headers it is not from a browser.
+        """
         if host is not None and not self._all and not self._known(name := _name(host)):
             return _not_here("host name", name)
         if origin is None:
             return ""
-        # A page that this server's own name has shown is no foreign one, whatever that name is.
+        # A page of this server itself is allowed, under whatever name.
         name = _name(origin.rpartition("//")[2])
         return (
             ""
@@ -245,39 +251,39 @@ def _name(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name is of this machine alone."""
+    """Check whether an address or name is a loopback one."""
     try:
         return ipaddress.ip_address(_name(host)).is_loopback
     except ValueError:
         return _name(host) == "localhost"
 
 
-# Bodies larger than this are held within a bound for all of them; a small one is never refused for the large ones of others.
+# Larger bodies share a memory limit; a small body is never refused because of them.
 _SMALL_BODY_BYTES = 64 << 10
 _LARGE_BODIES = 4
 
 
 class Refused(Exception):
-    """A request that is not taken.
+    """A refused request.
 
     Attributes:
-        status: Of the answer.
-        detail: What is said.
-        headers: Of the answer.
+        status: HTTP status of the response.
+        detail: Error message.
+        headers: Additional headers of the response.
     """
 
     def __init__(self, status: int, detail: str, headers: dict[str, str] | None = None) -> None:
-        """Say how and why."""
+        """Create a refusal."""
         super().__init__(detail)
         self.status, self.detail, self.headers = status, detail, headers
 
 
 class Bodies:
-    """Reads bodies, within a bound for each and for all that are held until they are answered: a hundred large ones are refused.
+    """Request bodies, with a limit for each and for all large ones in progress.
 
     Args:
-        most: Bytes of one body.
-        seconds: In which a body has to arrive.
+        most: Maximum size of one body, in bytes.
+        seconds: Timeout for receiving a body.
     """
 
     def __init__(self, most: int, seconds: float) -> None:
@@ -286,11 +292,11 @@ class Bodies:
 
     @asynccontextmanager
     async def held(self, request: Request) -> AsyncIterator[bytes]:
-        """The body, for the time of an ``async with`` block.
+        """Read the body; its memory counts until the ``async with`` block ends.
 
         Raises:
-            Refused: It is too large (as soon as that shows), too much is held already, or it does not arrive.
-            ClientDisconnect: The client went away.
+            Refused: The body is too large, too many large ones are in progress, or it does not arrive in time.
+            ClientDisconnect: The client disconnected.
         """
         body = bytearray()
         large = 0
@@ -323,19 +329,19 @@ class Bodies:
 
 
 class Doorkeeper:
-    """An application behind checks of ``Host``, ``Origin`` and body, for requests and WebSockets.
+    """ASGI middleware that checks ``Host``, ``Origin`` and body size of requests and WebSockets.
 
     Args:
-        app: The application.
-        hosts: The names that are answered.
-        bodies: How bodies are read.
+        app: The wrapped application.
+        hosts: Accepted host names.
+        bodies: Reader of request bodies.
     """
 
     def __init__(self, app: ASGIApp, hosts: HostNames, bodies: Bodies) -> None:
         self._app, self._hosts, self._bodies = app, hosts, bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Handle one ASGI connection."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -364,7 +370,7 @@ class Doorkeeper:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A body that was read already, and then what else is received."""
+    """Replay a body that was already read, then receive the rest."""
     whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Message:

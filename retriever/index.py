@@ -1,4 +1,4 @@
-"""Indexes of every kind, whole or in shards."""
+"""Dense, sharded and remote indexes."""
 
 from __future__ import annotations
 
@@ -31,52 +31,53 @@ from retriever.vectors import (
 
 VECTORS = "vectors.faiss"
 
-# Scores are compared and reported to this many decimals: float32 sums differ in the seventh.
+# Scores are rounded to this many decimals: float32 sums differ in the seventh.
 SCORE_DECIMALS = 6
-# The most documents per query that the service gives.
+# Maximum number of documents per query in the service.
 MAX_TOPK = 100
 _TIE = 1e-5
-# Candidates fetched beyond topk, so that near ties at the cut are decided by exact scores.
+# Candidates beyond topk, so that exact scores decide near ties at the cut.
 _SPARE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One document found, with its score (higher is better), rounded to `SCORE_DECIMALS`."""
+    """Search hit: a document and its score (higher is better), rounded to `SCORE_DECIMALS`."""
 
     document: Document
     score: float
 
 
 class Searcher(Protocol):
-    """What the service asks of an index. ``search`` is called from one thread at a time."""
+    """Interface of an index. ``search`` is called from one thread at a time."""
 
     @property
     def ntotal(self) -> int:
         """Number of documents."""
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """Return one list per query, best first; equal scores stand in document order.
+        """Search for several queries.
 
-        ``topk`` is clamped to [1, ntotal]. A query without any known word has no hits.
+        One list of hits per query, best first, equal scores in document order.
+        ``topk`` is clamped to [1, ntotal]. A query without a known word has no hits.
         """
 
     def info(self) -> dict[str, str | int | float]:
-        """Return what identifies the index and its scoring, for ``/info`` and the manifest."""
+        """Return the identity and settings of the index, for ``/info`` and the manifest."""
 
 
 class DenseIndex:
-    """Inner-product search with FAISS over the vectors of an encoder.
+    """Dense index: inner-product search with FAISS over the vectors of an encoder.
 
-    FAISS proposes candidates and their scores are computed again in float64 from the stored vectors, so
-    that neither the batch a query travels in nor the BLAS at hand can change an answer.
+    FAISS proposes candidates. Their scores are recomputed in float64 from the stored vectors, so the result
+    depends neither on the batch nor on the BLAS library. To build one from a corpus file see `retriever.build.build_index`.
 
     Args:
-        documents: In the order of the vectors.
-        encoder: What encoded them.
+        documents: Documents in the order of the vectors.
+        encoder: Encoder of the documents.
         vectors: A FAISS index of one of the `retriever.vectors.KINDS`.
         threads: OpenMP threads of a search.
-        corpus_sha256: Digest of the documents, where it is known; else it is computed when asked for.
+        corpus_sha256: Digest of the documents if known; else it is computed on demand.
     """
 
     def __init__(
@@ -94,10 +95,10 @@ class DenseIndex:
         self._index = vectors
         self._threads = threads
         self._known_sha256 = corpus_sha256
-        # Called before every search; raises once the files on disk are known to be damaged.
+        # Called before every search; raises once damage to the files is known.
         self.check_files: Callable[[], None] = lambda: None
         if self.kind == "flat":
-            # A view of FAISS's own memory (or of the mapped file), no copy; `_index` lives as long as this object does.
+            # A view of FAISS's memory or of the mapped file, kept alive by `_index`.
             size = vectors.ntotal * vectors.d
             self._flat = self._faiss.rev_swig_ptr(vectors.get_xb(), size).reshape(vectors.ntotal, vectors.d)
 
@@ -107,7 +108,7 @@ class DenseIndex:
         return len(self.documents)
 
     def info(self) -> dict[str, str | int | float]:
-        """Return the kind of index and its settings, the encoder's settings and the corpus' digest."""
+        """Return type and settings of the index, the encoder's settings and the corpus digest."""
         about = {"index": NAMES[self.kind], **settings_of(self._index), **self.encoder.info()}
         return {**about, "corpus_sha256": self._corpus_sha256}
 
@@ -116,7 +117,7 @@ class DenseIndex:
         return self._known_sha256 or corpus_sha256(self.documents)
 
     def look_further(self, effort: int) -> None:
-        """Set how many lists or graph nodes a search of an approximate index visits.
+        """Set the search effort of an approximate index: lists or graph nodes visited per search.
 
         Raises:
             BadSetting: The index is exhaustive, or ``effort`` is out of range.
@@ -130,14 +131,17 @@ class DenseIndex:
         return [[Hit(self.documents[place], score) for place, score in row] for row in found]
 
     def search_vectors(self, vectors: NDArray[np.float32], topk: int) -> list[list[tuple[int, float]]]:
-        """Search for encoded queries, shape (n, dim); one list of (position, score) per row, none for a row of zeros."""
+        """Search for encoded queries, shape (n, dim).
+
+        One list of (position, score) per row, empty for a row of zeros.
+        """
         topk = max(1, min(topk, self.ntotal))
         known = np.flatnonzero(vectors.any(axis=1))
         hits: list[list[tuple[int, float]]] = [[] for _ in vectors]
         if known.size == 0:
             return hits
         if self.kind == "ivf_sq8":
-            # The vectors come along: a position does not say in which list its codes are.
+            # FAISS must return the vectors too: a position does not tell in which list its code is.
             _, found, rows = self._with_threads(
                 lambda index, wanted: index.search_and_reconstruct(wanted, min(topk + _SPARE, self.ntotal)),
                 vectors[known],
@@ -151,7 +155,10 @@ class DenseIndex:
         return hits
 
     def candidates(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-        """Positions of the ``count`` documents that FAISS finds nearest to each vector, shape (n, count), filled up with -1."""
+        """Find the ``count`` nearest documents of each vector with FAISS.
+
+        Positions of shape (n, count), padded with -1.
+        """
         found: NDArray[np.int64] = self._with_threads(
             lambda index, wanted: index.search(wanted, min(count, self.ntotal)), vectors
         )[1]
@@ -161,12 +168,12 @@ class DenseIndex:
         self, search: Callable[[Any, NDArray[np.float32]], Any], vectors: NDArray[np.float32]
     ) -> Any:
         faiss = self._faiss
-        # faiss 1.15 compares this with queries x dim and its default (128000) keeps batches of up to
-        # 160 queries on the one-by-one scan; from 3 queries on, BLAS is faster (13x at 64).
+        # faiss 1.15 compares this with queries x dim; its default (128000) scans batches of up to
+        # 160 queries one by one. From 3 queries on BLAS is faster (13x at 64).
         # Older versions compare the number of queries and have a sensible default.
         if tuple(int(part) for part in faiss.__version__.split(".")[:2]) >= (1, 15):
             faiss.cvar.distance_compute_blas_threshold = 3 * self.encoder.dim
-        # OpenMP settings belong to the calling thread, so they are set here and given back.
+        # OpenMP settings are per thread: set here, restored below.
         before = faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(self._threads)
         try:
@@ -184,7 +191,7 @@ class DenseIndex:
         self, vector: NDArray[np.float32], positions: NDArray[np.int64], topk: int
     ) -> list[tuple[int, float]]:
         while True:
-            # FAISS fills up with -1; as a Python index that would be the last document.
+            # FAISS pads with -1, which as a Python index would be the last document.
             positions = np.sort(positions[positions >= 0])
             ranked = _best(positions, self._rows(positions), vector, len(positions))
             decided = (
@@ -194,11 +201,11 @@ class DenseIndex:
             )
             if decided:
                 return ranked[:topk]
-            # Ties reach beyond the candidates: ask for more until the cut is unambiguous.
+            # Ties extend beyond the candidates: fetch more until the cut is unambiguous.
             positions = self.candidates(vector[None], 4 * len(positions))[0]
 
     def save(self, folder: Path) -> None:
-        """Write the vectors and the encoder into an existing folder (documents are not written)."""
+        """Save vectors and encoder into an existing folder, without the documents."""
         self._faiss.write_index(self._index, str(folder / VECTORS))
         self.encoder.save(folder)
 
@@ -206,11 +213,11 @@ class DenseIndex:
     def open(
         cls, folder: Path, documents: Sequence[Document], encoder: Encoder, threads: int, corpus_sha256: str
     ) -> Self:
-        """Map what `save` wrote into memory.
+        """Memory-map a saved index.
 
         Raises:
-            BadIndex: The vectors are not those of these documents and this encoder.
-            RuntimeError: FAISS cannot read them.
+            BadIndex: The vectors do not match the documents and the encoder.
+            RuntimeError: FAISS cannot read the vectors.
             MissingDependency: faiss is not installed.
         """
         vectors = open_vectors(folder / VECTORS)
@@ -224,17 +231,23 @@ class DenseIndex:
 
 
 class HashedIndex(DenseIndex):
-    """A dense index of hashed TF-IDF vectors; scores are cosines."""
+    """Dense index of hashed TF-IDF vectors; scores are cosines.
+
+    >>> from retriever import HashedIndex, read_corpus
+    >>> from retriever.cli import mini_corpus
+    >>> index = HashedIndex.build(read_corpus(mini_corpus()))
+    >>> hits = index.search(["Who wrote the book?"], topk=3)[0]
+    """
 
     @classmethod
     def build(
         cls, documents: Sequence[Document], dim: int = 512, seed: int = 0, threads: int = 1
     ) -> HashedIndex:
-        """Encode and index documents in memory, exactly (float32, exhaustive).
+        """Build an exact index (float32, exhaustive) in memory.
 
         Args:
             documents: At least one, with unique ids.
-            dim: Length of the vectors, a positive multiple of 8.
+            dim: Vector length, a positive multiple of 8.
             seed: Seed of the random projection.
             threads: OpenMP threads of a search.
 
@@ -254,8 +267,8 @@ class HashedIndex(DenseIndex):
 def _best(
     positions: NDArray[np.int64], rows: NDArray[np.float32], query: NDArray[np.float32], topk: int
 ) -> list[tuple[int, float]]:
-    """The best of some candidates by their exact score, rounded; equal scores stand in the order of positions."""
-    # Products first, then sums along a row: unlike a matrix product it adds in an order that does not depend on the other rows.
+    """Rank candidates by exact score, rounded; ties in order of position."""
+    # Unlike a matrix product, einsum adds up each row in an order that does not depend on the other rows.
     exact = np.einsum("ij,j->i", rows.astype(np.float64), query.astype(np.float64))
     scores = np.round(exact, SCORE_DECIMALS) + 0.0
     order = np.lexsort((positions, -scores))[:topk]
@@ -266,21 +279,26 @@ _TIMEOUT_SECONDS = 60.0
 _TRIES = 3
 _PAUSE_SECONDS = 0.2
 _QUERIES_PER_REQUEST = 256
-# What makes scores of two parts comparable: all of ``info()`` but these.
+# Scores of two shards are comparable if their ``info()`` agrees except for these.
 _OF_ONE_PART = frozenset(("index", "lists", "probes", "links", "breadth", "shards", "corpus_sha256"))
 _OF_A_SERVER = frozenset(("ntotal", "default_topk", "max_queries", "version"))
 
 
 class ShardedSearcher:
-    """Asks every part for its best and merges them by score; equal scores stand in the order of the parts.
+    """Index split into shards. Results are merged by score; ties in order of the shards.
 
-    So the answer is that of one index over the whole corpus, if the parts are its consecutive pieces in order.
+    If the shards are consecutive parts of a corpus in order, the result equals that of one index over the whole corpus.
+
+    >>> from retriever import Document, HashedIndex, ShardedSearcher
+    >>> shard = HashedIndex.build([Document("1", "red fox"), Document("2", "blue whale")])
+    >>> [hit.document.id for hit in ShardedSearcher([shard]).search(["fox"], topk=1)[0]]
+    ['1']
 
     Args:
-        parts: At least one; `RemoteShard` and indexes of this process. Remote ones search at the same time.
+        parts: At least one `RemoteShard` or local index. Remote shards are searched concurrently.
 
     Raises:
-        BadIndex: The scores of the parts cannot be compared; the message says in what they differ.
+        BadIndex: The scores of the shards are not comparable; the message names the differing settings.
     """
 
     def __init__(self, parts: Sequence[Searcher]) -> None:
@@ -296,7 +314,7 @@ class ShardedSearcher:
                 )
             if first["encoder"] == "none":
                 raise BadIndex(
-                    "BM25 indexes cannot be merged: each has counted its words over its own passages; build one index."
+                    "BM25 indexes cannot be merged: each counts words over its own passages only; build one index."
                 )
         self._pool = ThreadPoolExecutor(
             max(1, sum(isinstance(part, RemoteShard) for part in parts)), thread_name_prefix="shard"
@@ -304,11 +322,11 @@ class ShardedSearcher:
 
     @property
     def ntotal(self) -> int:
-        """Number of documents of all parts."""
+        """Number of documents in all shards."""
         return sum(part.ntotal for part in self._parts)
 
     def info(self) -> dict[str, str | int | float]:
-        """Return the number of parts, their encoder, and a digest of their corpora in order."""
+        """Return the number of shards, their encoder, and a digest of their corpora in order."""
         abouts = [part.info() for part in self._parts]
         kinds = sorted({str(about["index"]) for about in abouts})
         corpora = "".join(str(about["corpus_sha256"]) for about in abouts)
@@ -323,7 +341,7 @@ class ShardedSearcher:
         """See `retriever.index.Searcher.search`.
 
         Raises:
-            Unavailable: A remote part does not answer: better no answer than one without its passages.
+            Unavailable: A remote shard does not answer; partial results are never returned.
         """
         remote = {
             n: self._pool.submit(part.search, queries, topk)
@@ -335,7 +353,7 @@ class ShardedSearcher:
             for n, part in enumerate(self._parts)
         ]
         topk = max(1, topk)
-        # sorted() is stable, so equal scores keep the order of the parts.
+        # sorted() is stable, so ties keep the order of the shards.
         return [
             sorted((hit for row in rows for hit in row), key=lambda hit: -hit.score)[:topk]
             for rows in zip(*answers, strict=True)
@@ -347,15 +365,19 @@ def _comparable(part: Searcher) -> dict[str, str | int | float]:
 
 
 class RemoteShard:
-    """An index behind another server of this package.
+    """Shard that is served by another ``retriever serve``.
+
+    >>> from retriever import RemoteShard, ShardedSearcher
+    >>> shards = [RemoteShard("http://host-a:8000"), RemoteShard("http://host-b:8000")]  # doctest: +SKIP
+    >>> ShardedSearcher(shards).search(["who wrote Dune?"], topk=3)  # doctest: +SKIP
 
     Args:
-        url: Its address, as ``http://host:8000``. It is asked at once what it serves.
-        patience_seconds: How long to wait for it while it loads.
+        url: Address of the server, such as ``http://host:8000``. Its ``/info`` is read at once.
+        patience_seconds: Timeout for the server to load its index.
 
     Raises:
-        Unavailable: It does not answer.
-        BadIndex: What answers is no server of this package.
+        Unavailable: The server does not answer.
+        BadIndex: The server is not one of this package.
         MissingDependency: requests is not installed.
     """
 
@@ -369,7 +391,7 @@ class RemoteShard:
             self._ntotal = int(self._info["ntotal"])
         except (KeyError, TypeError, ValueError) as error:
             raise BadIndex(
-                f"{self._url}/info says {self._info!r:.200}: no server of this package."
+                f"{self._url}/info says {self._info!r:.200}: not a server of this package."
             ) from error
 
     def _about(self, patience_seconds: float) -> dict[str, Any]:
@@ -392,24 +414,24 @@ class RemoteShard:
             about = None
         if response.status_code != 200 or not isinstance(about, dict):
             raise BadIndex(
-                f"{self._url}/info answers {response.status_code} {response.text[:100]!r}: no server of this package."
+                f"{self._url}/info answers {response.status_code} {response.text[:100]!r}: not a server of this package."
             )
         return about
 
     @property
     def ntotal(self) -> int:
-        """Number of documents it said it has."""
+        """Number of documents, as reported by the server."""
         return self._ntotal
 
     def info(self) -> dict[str, str | int | float]:
-        """What it said of its index."""
+        """Return the server's ``/info`` about its index."""
         return {name: value for name, value in self._info.items() if name not in _OF_A_SERVER}
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """See `retriever.index.Searcher.search`.
 
         Raises:
-            Unavailable: It does not answer, or not in the right form.
+            Unavailable: The server does not answer, or its answer is malformed.
         """
         rows: list[list[Hit]] = []
         for start in range(0, len(queries), _QUERIES_PER_REQUEST):
@@ -434,7 +456,7 @@ class RemoteShard:
                 continue
             except (ValueError, KeyError, TypeError) as error:
                 raise Unavailable(
-                    f"the shard at {self._url} answers in an unknown form ({error}).", retry_after=5
+                    f"the shard at {self._url} sent a malformed answer ({error}).", retry_after=5
                 ) from error
             if len(rows) == len(queries):
                 return rows

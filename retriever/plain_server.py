@@ -1,6 +1,7 @@
-"""The server that the benchmark compares with: the same stack and index, one search per request.
+"""Baseline server of the benchmark: the same stack and index, one search per request.
 
-As Search-R1's: a synchronous endpoint, which FastAPI runs in its pool of 40 threads; no queue, no batches, no cache.
+Like Search-R1's server it has a synchronous endpoint, which FastAPI runs in its pool of 40 threads. It has no queue,
+batching or cache.
 """
 
 import sys
@@ -14,7 +15,7 @@ from retriever.storage import load_index
 
 
 def main(folder: str, port: str, threads: str) -> None:
-    """Serve an index folder on a port of the loopback."""
+    """Serve an index folder on a loopback port."""
     index = load_index(folder, int(threads))
     app = FastAPI()
 

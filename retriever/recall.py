@@ -1,4 +1,4 @@
-"""Recall of a search, and the metrics that it is judged by."""
+"""Recall of an approximate index, and metrics of the service."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _STATM = Path("/proc/self/statm")
 
 
 def _resident_bytes() -> int:
-    """0 where the system does not report it (other than Linux)."""
+    """Read the resident memory of this process; 0 on systems other than Linux."""
     return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if _STATM.exists() else 0
 
 
 class Metrics:
-    """What a running service counts; used from the event loop's thread only."""
+    """Counters of a running service; used only from the event loop's thread."""
 
     def __init__(self) -> None:
         """Start all counters at zero."""
@@ -39,7 +39,7 @@ class Metrics:
         self.search_seconds = 0.0
 
     def render(self, pending: int, ready: bool, ntotal: int) -> str:
-        """Return the exposition text, current gauges included."""
+        """Render counters and gauges in the Prometheus text format."""
         requests = [
             f'retriever_requests_total{{status="{status}"}} {count}'
             for status, count in sorted(self.requests.items())
@@ -92,7 +92,7 @@ _WORDS = 8
 
 
 def cut_queries(documents: Sequence[Document], count: int = _QUERIES) -> list[str]:
-    """Eight words from the middle of passages that stand at equal distances; needs no file of real questions."""
+    """Cut test queries from a corpus: eight words from the middle of evenly spaced passages."""
     count = min(count, len(documents))
     queries = []
     for number in range(count):
@@ -103,7 +103,7 @@ def cut_queries(documents: Sequence[Document], count: int = _QUERIES) -> list[st
 
 
 class RecallProbe:
-    """The exact best passages for some queries, kept up to date as vectors come by.
+    """Recall probe: exact best passages of some queries, updated while vectors are encoded.
 
     Args:
         vectors: Encoded queries, shape (queries, dim).
@@ -117,12 +117,12 @@ class RecallProbe:
 
     @classmethod
     def cut_from(cls, documents: Sequence[Document], encoder: Encoder) -> RecallProbe:
-        """Probe with `cut_queries`; those in which the encoder knows no word are left out."""
+        """Create a probe from `cut_queries`, without queries that have no known word."""
         vectors = encoder.encode_queries(cut_queries(documents))
         return cls(vectors[vectors.any(axis=1)])
 
     def see(self, vectors: NDArray[np.float32], start: int) -> None:
-        """Take the vectors of the passages from position ``start`` on, shape (n, dim)."""
+        """Update with the vectors of passages from position ``start`` on, shape (n, dim)."""
         scores = np.concatenate([self._scores, self._vectors @ vectors.T], axis=1)
         places = np.broadcast_to(np.arange(start, start + len(vectors)), (len(self._vectors), len(vectors)))
         positions = np.concatenate([self._positions, places], axis=1)
@@ -131,7 +131,7 @@ class RecallProbe:
         self._positions = np.take_along_axis(positions, best, axis=1)
 
     def save(self, path: Path) -> None:
-        """Write what is known so far."""
+        """Save the current state."""
         temporary = path.with_name("." + path.name)
         with temporary.open("wb") as stream:
             np.savez(stream, scores=self._scores, positions=self._positions)
@@ -139,7 +139,7 @@ class RecallProbe:
         temporary.replace(path)
 
     def load(self, path: Path, encoded: int) -> None:
-        """Read what `save` wrote, and forget what it says of passages from position ``encoded`` on: they come again."""
+        """Load a saved state and drop passages from position ``encoded`` on, which will be seen again."""
         with np.load(path, allow_pickle=False) as archive:
             scores, positions = archive["scores"], archive["positions"]
         again = positions >= encoded
@@ -149,7 +149,7 @@ class RecallProbe:
         )
 
     def recall(self, index: DenseIndex) -> dict[str, float]:
-        """Compare: per depth k, which part of the exact best k the index finds among its own best k."""
+        """Measure recall@k: the share of the exact best k that is in the index's best k."""
         found = index.search_vectors(self._vectors, max(DEPTHS))
         result: dict[str, float] = {}
         for depth in DEPTHS:

@@ -1,4 +1,4 @@
-"""Resuming: marks of a build that an interruption does not undo, and its progress."""
+"""Resumable builds: durable marks of the progress, and the progress display."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 @contextmanager
 def progress(console: Console) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function that takes the phase, how much of it is done, and out of how much."""
+    """Show the progress of a build; yields a `Report` function."""
     if not console.is_terminal:
         yield _Lines(console).report
         return
@@ -69,19 +69,19 @@ def _unit(phase: str) -> str:
 
 
 Report = Callable[[str, int, int], None]
-"""Called with the phase, how much of it is done, and out of how much."""
+"""Progress callback, called with phase, done and total."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Marks:
-    """How far a build has come, on disk.
+    """Durable progress marks of a build.
 
     Args:
-        work: The folder of the unfinished build.
-        identity: What is built from what, in JSON's types.
+        work: Folder of the unfinished build.
+        identity: Corpus and settings of the build, JSON-serializable.
 
     Raises:
-        BadSetting: The folder holds a build of something else.
+        BadSetting: The folder holds a build with other settings.
     """
 
     def __init__(self, work: Path, identity: dict[str, Any]) -> None:
@@ -92,16 +92,16 @@ class Marks:
             self.state = json.loads(self._path.read_text())
             if self.state["plan"] != identity:
                 raise BadSetting(
-                    f"{work} holds a build of other settings or of another corpus file: repeat that command, or remove the "
-                    f"folder and start anew (then: {self.state['plan']}; now: {identity})."
+                    f"{work} holds a build with other settings or of another corpus file: repeat that command, or remove the "
+                    f"folder to start again (then: {self.state['plan']}; now: {identity})."
                 )
 
     def __getitem__(self, name: str) -> int:
-        """A mark; 0 before it was set."""
+        """Get a mark; 0 if it was never set."""
         return int(self.state.get(name, 0))
 
     def set(self, **marks: int | str) -> None:
-        """Set marks, all or none, once what they stand for is on the disk."""
+        """Set marks atomically. The data that they describe must be on disk already."""
         self.state.update(marks)
         temporary = self._path.with_suffix(".tmp")
         with temporary.open("w") as stream:
@@ -110,18 +110,21 @@ class Marks:
         temporary.replace(self._path)
 
     def growing(self, name: str, size: int) -> AbstractContextManager[BinaryIO]:
-        """Open a file of the working folder as `grown` does."""
+        """Open a file of the work folder with `grown`."""
         return grown(self.work / name, size)
 
     def placed(self, name: str) -> int:
-        """Like ``marks[name]``, for what was written with `place`: 0 if the machine was, or may have been, started anew since."""
+        """Get a mark that was set with `place`.
+
+        0 if the machine may have rebooted since.
+        """
         return self[name] if self.state.get("boot", "") == _boot() != "" else 0
 
     def place(self, name: str, count: int) -> None:
-        """Set a mark for bytes that the kernel has, if not the disk.
+        """Set a mark for data that the kernel has, but perhaps not the disk.
 
-        Bytes that go to scattered places are not waited for: a killed process loses none of what it has written, only
-        a machine that fails does, which the changed boot id shows after its next start.
+        Scattered writes are not synced, which would be slow. A killed process loses nothing of them; only a crash of the machine
+        does, and that is detected by its changed boot id.
         """
         marks: dict[str, int | str] = {name: count, "boot": _boot()}
         self.set(**marks)
@@ -133,7 +136,10 @@ def _boot() -> str:
 
 @contextmanager
 def grown(path: Path, size: int) -> Iterator[BinaryIO]:
-    """Open a file to go on after its first ``size`` bytes; what lies behind them was never finished."""
+    """Open a file for appending after its first ``size`` bytes.
+
+    The rest is unfinished and cut off.
+    """
     with path.open("ab") as stream:
         stream.truncate(size)
         stream.seek(size)
@@ -141,9 +147,9 @@ def grown(path: Path, size: int) -> Iterator[BinaryIO]:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Make a file of ``size`` bytes, or the first ``size`` of one that is there, safe to be written as a mapping.
+    """Allocate the disk space of a file that will be written through a memory map.
 
-    A full disk is reported here, as an OSError; a write to a mapped file could only be answered by a signal.
+    A full disk raises OSError here; during a write through a map it would kill the process with a signal.
     """
     with path.open("ab") as stream:
         if hasattr(os, "posix_fallocate"):
@@ -154,14 +160,14 @@ def reserve(path: Path, size: int) -> None:
 
 
 def to_disk(*streams: IO[Any]) -> None:
-    """Return when the disk has what was written."""
+    """Flush streams and sync them to disk."""
     for stream in streams:
         stream.flush()
         os.fsync(stream.fileno())
 
 
 def turns(groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The number of equal elements before each element: [7, 3, 7, 7] gives [0, 0, 1, 2]."""
+    """Count the equal elements before each element: [7, 3, 7, 7] gives [0, 0, 1, 2]."""
     order = np.argsort(groups, kind="stable")
     _, first, counts = np.unique(groups[order], return_index=True, return_counts=True)
     result = np.empty(len(groups), np.int64)
@@ -171,15 +177,15 @@ def turns(groups: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @contextmanager
 def locked(work: Path) -> Iterator[None]:
-    """Make the folder of a build, and keep other processes out of it.
+    """Create and lock the folder of a build.
 
     Raises:
-        BadSetting: Another process builds there, or a part of it is a link: files would be cut and removed where it leads to.
+        BadSetting: Another process builds there, or it contains a link, whose target a build would truncate or remove.
     """
     for path in (work, *(work.rglob("*") if work.is_dir() else ())):
         if path.is_symlink():
             raise BadSetting(
-                f"{path} is a link, to {path.readlink()}, and a build cuts and removes files there: move it away."
+                f"{path} is a link to {path.readlink()}, and a build truncates and removes files there: move it away."
             )
     work.mkdir(exist_ok=True)
     with (work / "lock").open("a") as stream:

@@ -1,4 +1,4 @@
-"""Search service: requests batched, bounded and cached."""
+"""Search service: batching, queue limits, deadlines and a cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from retriever.errors import Unavailable
 from retriever.index import Hit, Searcher
 from retriever.recall import Metrics
 
-# Answers kept are bounded by their passages and by their bytes too, and a very large one is not kept.
+# The cache is also limited by passages and bytes; a very large answer is not cached.
 MOST_HITS = 1 << 16
 MOST_BYTES = 64 << 20
 LARGEST = 1 << 20
@@ -25,14 +25,14 @@ Row = list[Hit]
 
 
 class AnswerCache:
-    """The least recently used answer goes first.
+    """LRU cache of search results.
 
     Args:
-        size: The most answers that are kept.
+        size: Maximum number of answers.
 
     Attributes:
-        hits: Passages in all answers together.
-        bytes: What all answers take in memory, nearly.
+        hits: Number of passages in all answers.
+        bytes: Approximate memory of all answers.
     """
 
     def __init__(self, size: int) -> None:
@@ -42,17 +42,17 @@ class AnswerCache:
         self._rows: OrderedDict[Key, Row] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many answers are kept."""
+        """Count the cached answers."""
         return len(self._rows)
 
     def get(self, key: Key) -> Row | None:
-        """The answer to a query, which counts as a use of it; None if it is not kept."""
+        """Get a cached answer and mark it as recently used; None if missing."""
         if key in self._rows:
             self._rows.move_to_end(key)
         return self._rows.get(key)
 
     def keep(self, key: Key, answer: Row) -> None:
-        """Keep an answer unless it is very large, and let go of the oldest until all bounds hold."""
+        """Cache an answer unless it is very large, and evict the oldest ones until all limits hold."""
         size = _bytes_of(key, answer)
         if size > LARGEST:
             return
@@ -66,7 +66,7 @@ class AnswerCache:
 
 
 def _bytes_of(key: Key, answer: Row) -> int:
-    """What an answer takes in memory, nearly."""
+    """Estimate the memory of an answer."""
     texts = sum(sys.getsizeof(hit.document.contents) + sys.getsizeof(hit.document.id) for hit in answer)
     return sys.getsizeof(key[0]) + texts + 200 * (1 + len(answer))
 
@@ -75,39 +75,39 @@ _LOG = logging.getLogger(__name__)
 
 
 class _Waiting:
-    """A query that waits to be searched, for one request or for several that asked the same."""
+    """Queued query, shared by all requests that ask the same."""
 
     def __init__(self, query: str, topk: int, answer: asyncio.Future[Row]) -> None:
         self.query, self.topk, self.answer = query, topk, answer
         self.requests = 0
 
 
-_OF_WORDS = ("hashed_tfidf", "none")  # encoders to which case and punctuation are nothing; "none" is BM25
+_OF_WORDS = ("hashed_tfidf", "none")  # encoders that ignore case and punctuation; "none" is BM25
 
 
 class SearchService:
-    """Loads an index in the background and answers searches from an event loop.
+    """Search service for an event loop: loads an index in the background, batches and caches queries.
 
     Args:
-        load: Makes the searcher; called once, in its own thread.
-        capacity: Requests that may search or wait at one time; more are refused.
-        cache_size: Answers kept, one per query and topk; the least recently used goes first.
+        load: Creates the searcher; called once, in its own thread.
+        capacity: Maximum number of requests in progress; more are refused.
+        cache_size: Maximum number of cached answers, one per query and topk.
         on_loaded: Called from the loading thread with the searcher.
         on_failed: Called from the loading thread with the error of ``load``.
-        cache_key: Two queries with equal keys have equal answers. For words the normalised query; where case
-            or punctuation matter, the query itself (``str``). None goes by the encoder that the index names.
-        batch: The most queries searched for at once.
-        gather_seconds: How long to wait for more queries when the last batch was of several requests.
-        deadline_seconds: A request of which a portion is not answered by then is refused, and what only it asked is not
-            searched for.
-        query_capacity: Queries that may wait at one time, over all requests.
-        portion: The most queries of one request that wait in the queue at one time.
+        cache_key: Queries with equal keys share an answer. Use `retriever.corpus.normalise` for lexical encoders and ``str`` if
+            case or punctuation matters. None chooses by the index's encoder.
+        batch: Maximum number of queries per search.
+        gather_seconds: Delay to collect more queries while several requests are in progress.
+        deadline_seconds: Timeout of each portion of a request. After it the request is refused and its queries are dropped,
+            unless another request asks them too.
+        query_capacity: Maximum number of queries in progress, over all requests.
+        portion: Maximum number of queued queries per request.
 
     Attributes:
-        metrics: What has been counted since the start.
-        cache: Answers that are kept.
-        pending: Requests that search or wait.
-        promised: Their queries.
+        metrics: Counters since the start.
+        cache: Cached answers.
+        pending: Number of requests in progress.
+        promised: Number of their queries.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class SearchService:
         query_capacity: int = 65_536,
         portion: int = 256,
     ) -> None:
-        """Set up without starting anything."""
+        """Create a service; `start` loads the index."""
         self.metrics = Metrics()
         self.cache = AnswerCache(cache_size)
         self.pending = self.promised = 0
@@ -146,12 +146,12 @@ class SearchService:
         self._failure: Exception | None = None
 
     def start(self) -> None:
-        """Begin to load; returns at once."""
-        # A daemon: Ctrl-C during a long load ends the process instead of waiting for it.
+        """Start loading the index in the background."""
+        # A daemon thread, so that Ctrl-C ends the process during a long load.
         threading.Thread(target=self._run_load, name="load", daemon=True).start()
 
     def stop(self) -> None:
-        """Let go of the search thread and drop what waits for it."""
+        """Shut down the search thread and drop queued queries."""
         if self._pump is not None:
             self._pump.cancel()
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -159,7 +159,7 @@ class SearchService:
     def _run_load(self) -> None:
         try:
             searcher = self._load()
-        # Whatever went wrong has to reach whoever asks the service, or it would say "loading" for ever.
+        # Any error must reach the clients, or the service would report "loading" forever.
         except Exception as error:  # noqa: BLE001
             self.fail(error)
             return
@@ -170,7 +170,7 @@ class SearchService:
             self._on_loaded(searcher)
 
     def fail(self, error: Exception) -> None:
-        """Refuse all searches from now on; from any thread."""
+        """Refuse all searches from now on. Thread-safe."""
         self._failure = error
         if self._on_failed is None:
             _LOG.error("the index cannot be served", exc_info=error)
@@ -179,14 +179,14 @@ class SearchService:
 
     @property
     def ready(self) -> bool:
-        """Whether the index is loaded."""
+        """True if the index is loaded."""
         return self._searcher is not None and self._failure is None
 
     def searcher(self) -> Searcher:
         """Return the loaded index.
 
         Raises:
-            Unavailable: It is loading, or could not be loaded.
+            Unavailable: The index is loading, or failed to load.
         """
         if self._failure is not None:
             raise Unavailable(f"the index cannot be served: {self._failure}", retry_after=60)
@@ -195,7 +195,7 @@ class SearchService:
         return self._searcher
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """Search in the search thread, together with what others ask.
+        """Search for several queries, batched with those of other requests.
 
         Raises:
             Unavailable: The index is not loaded, the queue is full, or the deadline passed.
@@ -205,10 +205,10 @@ class SearchService:
     async def search_in_portions(
         self, queries: Sequence[str], topk: int
     ) -> AsyncGenerator[list[list[Hit]], None]:
-        """`search`, portion by portion in order; close it (``contextlib.aclosing``) to go away early.
+        """Search portion by portion, in order. Close the generator (``contextlib.aclosing``) to stop early.
 
         Raises:
-            Unavailable: See `search`; what was given before it stands.
+            Unavailable: See `search`. Portions yielded before remain valid.
         """
         searcher = self.searcher()
         if self.pending >= self._capacity:
@@ -225,7 +225,7 @@ class SearchService:
         except TimeoutError as error:
             self.metrics.expired += 1
             raise Unavailable(
-                f"no answer within {self._deadline:g} s: too many queries wait", retry_after=1
+                f"no answer within {self._deadline:g} s: too many queries are waiting", retry_after=1
             ) from error
         finally:
             self.pending -= 1
@@ -245,7 +245,7 @@ class SearchService:
         self.metrics.cached += sum(key in known for key in keys)
         try:
             if asked:
-                # Not gather(): an error of one would leave the others unawaited.
+                # Not gather(): one error would leave the others unawaited.
                 await asyncio.wait([waiting.answer for waiting in asked.values()])
         finally:
             for waiting in asked.values():
@@ -264,11 +264,11 @@ class SearchService:
         return waiting
 
     async def _search_all(self, searcher: Searcher) -> None:
-        """Search batch by batch until nothing waits."""
+        """Search batch by batch until the queue is empty."""
         loop = asyncio.get_running_loop()
         while self._queue:
             if self._crowded and self._gather and len(self._queue) < self._batch:
-                # Those who were answered together will ask again together, one after the other.
+                # Clients that were answered in one batch will send their next queries at about the same time.
                 await asyncio.sleep(self._gather)
             batch = self._take()
             if not batch:
@@ -290,11 +290,11 @@ class SearchService:
                     waiting.answer.set_result(answer)
                 else:
                     waiting.answer.set_exception(answer)
-                    # Marked as seen: those who asked may have gone meanwhile.
+                    # Mark the exception as retrieved: the clients may be gone.
                     waiting.answer.exception()
 
     def _take(self) -> list[tuple[Key, _Waiting]]:
-        """The next batch: queries for the same number of passages that somebody still waits for."""
+        """Take the next batch: queries with equal ``topk`` that a request still waits for."""
         batch: list[tuple[Key, _Waiting]] = []
         others: list[Key] = []
         while self._queue and len(batch) < self._batch:
@@ -313,14 +313,17 @@ class SearchService:
 
 
 def _search(searcher: Searcher, queries: list[str], topk: int) -> tuple[list[Row | Exception], float]:
-    """Runs in the search thread. An error costs the query that causes it, not those that travel with it."""
+    """Search a batch, in the search thread.
+
+    An error only affects the query that causes it.
+    """
     start = time.perf_counter()
     answers: list[Row | Exception] = []
     try:
         answers += searcher.search(queries, topk)
         if len(answers) != len(queries):
             raise ValueError(f"{len(queries)} queries were answered with {len(answers)} lists")
-    # What a searcher raises is its own affair; each request gets its own answer or error.
+    # A searcher may raise anything; each request gets its own answer or error.
     except Exception as error:  # noqa: BLE001
         if len(queries) == 1 or isinstance(error, Unavailable):
             answers = [error] * len(queries)

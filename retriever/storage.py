@@ -1,8 +1,7 @@
-"""Index folders: written whole or not at all, opened without being read, refused by name when a byte has changed.
+"""Index folders: atomic writes, memory-mapped reads, checksums.
 
-A folder holds ``documents.jsonl`` (canonical corpus lines) and ``offsets.npy`` (where each begins), the
-files of one index, and ``manifest.json`` with the format version, the settings, and size and SHA-256 of
-every other file.
+A folder holds ``documents.jsonl`` (canonical corpus lines), ``offsets.npy`` (their offsets), the files of one index, and
+``manifest.json`` with the format version, the settings, and size and SHA-256 of every other file.
 """
 
 import hashlib
@@ -26,17 +25,17 @@ Index = DenseIndex | Bm25Index
 Verify = Literal["auto", "before", "behind", "never"]
 _FORMAT = 1
 MANIFEST = "manifest.json"
-# Up to here, hashing everything before the first search takes less than half a second.
+# Up to this size, hashing all files before the first search takes less than half a second.
 VERIFY_AT_ONCE = 256 << 20
-# The beginning of a file determines how much memory FAISS and NumPy address, so it is always verified first.
+# The head of a file determines how much memory FAISS and NumPy address, so it is always verified first.
 _HEAD = 1 << 20
 
 
 class Manifest(TypedDict):
-    """The fields of ``manifest.json``.
+    """Fields of ``manifest.json``.
 
-    ``sha256``, ``sha256_head`` (of the first MiB) and ``bytes`` map file names; ``recall`` maps "@k" to the
-    recall against exact search that the build measured; ``sha256_manifest`` is over all other fields.
+    ``sha256``, ``sha256_head`` (of the first MiB) and ``bytes`` are by file name. ``recall`` maps "@k" to the recall against
+    exact search, measured by the build. ``sha256_manifest`` covers all other fields.
     """
 
     format: int
@@ -51,18 +50,25 @@ class Manifest(TypedDict):
 
 
 def save_index(index: Index, folder: str | Path) -> None:
-    """Write an index that is in memory to a new folder.
+    """Save an in-memory index to a new folder.
 
-    Everything goes to a hidden sibling first, which is renamed when complete, so a reader never sees
-    half an index. Equal documents and settings give equal bytes.
+    The files go to a hidden sibling folder, which is renamed when complete, so a reader never sees half an
+    index. Equal documents and settings give equal bytes.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from retriever import Document, HashedIndex, load_index, save_index
+    >>> with TemporaryDirectory() as folder:
+    ...     save_index(HashedIndex.build([Document("1", "a red fox")]), f"{folder}/index")
+    ...     load_index(f"{folder}/index").search(["fox"], topk=1)[0][0].document.id
+    '1'
 
     Args:
-        index: What to write, documents included.
-        folder: A path that does not exist yet, or an empty folder.
+        index: The index; its documents are saved too.
+        folder: A new path, or an empty folder.
 
     Raises:
-        FileExistsError: The folder holds something already.
-        WriteFailed: The disk refused; nothing is left of what was written.
+        FileExistsError: The folder is not empty.
+        WriteFailed: Writing failed; nothing was kept.
     """
     folder = Path(folder)
     check_vacant(folder)
@@ -79,29 +85,29 @@ def save_index(index: Index, folder: str | Path) -> None:
         # FAISS reports a failed write as a RuntimeError; nothing else here raises one.
         if isinstance(error, OSError | RuntimeError):
             raise write_failed(
-                folder, error, "Nothing of it is left; make room or name another folder."
+                folder, error, "Nothing was kept; free disk space or choose another folder."
             ) from error
         raise
 
 
 def check_vacant(folder: Path) -> None:
-    """Refuse to write over anything.
+    """Check that a folder is new or empty.
 
     Raises:
-        FileExistsError: The folder holds something already.
+        FileExistsError: The folder is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder} exists already; remove it or name another folder.")
+        raise FileExistsError(f"{folder} already exists; remove it or choose another folder.")
 
 
 def write_failed(folder: Path, error: BaseException, remedy: str) -> WriteFailed:
-    """What to raise when the disk refused."""
+    """Create the error for a failed write."""
     reason = getattr(error, "strerror", None) or str(error).strip()
     return WriteFailed(f"{folder} cannot be written: {reason}. {remedy}")
 
 
 def write_manifest(folder: Path, index: Index, recall: dict[str, float]) -> None:
-    """Describe the files that lie in a folder, all of them."""
+    """Write the manifest of all files in a folder."""
     files = sorted(path for path in folder.iterdir() if path.name != MANIFEST)
     manifest: dict[str, Any] = {
         "format": _FORMAT,
@@ -129,20 +135,20 @@ def load_index(
     verify: Verify = "auto",
     on_damage: Callable[[BadIndex], None] | None = None,
 ) -> Index:
-    """Open an index folder by mapping its files; the corpus and the vectors are read when they are searched.
+    """Open an index folder by memory-mapping its files; see `save_index` for an example.
 
     Args:
-        folder: What `save_index` or `retriever.build.build_index` wrote.
+        folder: Folder written by `save_index` or `retriever.build.build_index`.
         threads: Threads of a search and of a transformer; BM25 always uses one.
-        verify: When to compare all bytes with the manifest: ``before`` this returns; ``behind`` it in a thread,
-            while searches are answered (one after damage was found raises `BadIndex`); ``never``; or ``auto``: before
-            up to 256 MB, above that in a thread for which the first search waits, so that no answer comes from bytes
-            that were not compared. Sizes and the first MiB of every file are always compared before.
-        on_damage: Called from that thread with what it found.
+        verify: When to verify all checksums. ``before``: before this returns. ``behind``: in a background thread, while searches
+            are answered; a search after damage was found raises `BadIndex`. ``never``: not at all. ``auto``: before up to 256 MB,
+            above that in a thread that the first search waits for, so no answer comes from unverified bytes.
+            Sizes and the first MiB of every file are always verified before.
+        on_damage: Called from the background thread with the error.
 
     Raises:
-        FileNotFoundError: There is no such folder.
-        BadIndex: A file is missing, foreign, truncated or changed; the message names it.
+        FileNotFoundError: The folder does not exist.
+        BadIndex: A file is missing, unlisted, truncated or changed; the message names it.
         MissingDependency: faiss, bm25s or transformers is not installed.
     """
     folder = Path(folder)
@@ -180,9 +186,9 @@ def _open(folder: Path, manifest: Manifest, threads: int) -> Index:
     except RetrieverError:
         raise
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        # The bytes are as listed, so the list is wrong: a manifest put to another index's files.
+        # The checksums match, so the manifest itself belongs to another index.
         raise BadIndex(f"{folder / MANIFEST}: not the manifest of these files ({error}).") from error
-    # What is left of the manifest is compared too, so that no byte of the folder goes unchecked.
+    # The rest of the manifest is compared too, so that every byte of the folder is checked.
     found = (index.ntotal, index.info())
     if (manifest["ntotal"], manifest["settings"]) != found:
         raise BadIndex(
@@ -201,7 +207,10 @@ def _verify(folder: Path, manifest: Manifest) -> None:
 def _verify_in_a_thread(
     folder: Path, manifest: Manifest, wait: bool, on_damage: Callable[[BadIndex], None] | None
 ) -> Callable[[], None]:
-    """Begin to compare; the function returned raises what was found, and waits for the end of it if ``wait``."""
+    """Start verification. The returned function raises the error found so far.
+
+    With ``wait`` it waits for the result.
+    """
     found: list[BadIndex] = []
 
     def run() -> None:
@@ -230,13 +239,13 @@ def _changed(path: Path) -> BadIndex:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check a manifest, and that the folder holds the files it lists and no others.
+    """Read and validate a manifest, and check that the folder has exactly the listed files.
 
-    Quick whatever the size of the index: no other file is opened.
+    Fast for any size of index: no other file is opened.
 
     Raises:
-        FileNotFoundError: There is no such folder.
-        BadIndex: The manifest is missing, malformed or of another format, or the files are not as listed.
+        FileNotFoundError: The folder does not exist.
+        BadIndex: The manifest is missing, malformed or of another format, or the files differ from its list.
     """
     if folder.is_file():
         kind = kind_of_file(folder) or "a file, not an index folder"
@@ -249,7 +258,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise BadIndex(f"{path} is missing; {folder} is no index folder.") from error
+        raise BadIndex(f"{path} is missing; {folder} is not an index folder.") from error
     except (ValueError, RecursionError) as error:
         raise BadIndex(f"{path}: not JSON ({error}); copy or build the index again.") from error
     if not isinstance(content, dict) or set(content) != set(Manifest.__annotations__):
@@ -269,7 +278,7 @@ def read_manifest(folder: Path) -> Manifest:
             f"{folder}: missing files {sorted(listed - present)}, unlisted files {sorted(present - listed)}; "
             "copy or build the index again."
         )
-    manifest: Manifest = content  # type: ignore[assignment]  # the digest says that it is what was written
+    manifest: Manifest = content  # type: ignore[assignment]  # its digest was verified
     return manifest
 
 
@@ -279,7 +288,7 @@ def _sha256_json(manifest: dict[str, Any]) -> str:
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
+    """Compute the SHA-256 of a file, in hex."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

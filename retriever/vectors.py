@@ -1,4 +1,4 @@
-"""Vector indexes: how they are trained and built, and the search over them."""
+"""Vector indexes: training, resumable build, and search settings."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from retriever.resume import Marks, Report, reserve, to_disk, turns
 
 Kind = Literal["flat", "fp16", "sq8", "ivf_sq8", "hnsw"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-# Kinds that compare a query with every vector; the others may miss some.
+# Types that compare a query with every vector; the others may miss some.
 EXHAUSTIVE: frozenset[Kind] = frozenset(("flat", "fp16", "sq8"))
-# What ``/info`` and manifests call them.
+# Names in ``/info`` and manifests.
 NAMES: dict[Kind, str] = {
     "flat": "flat_ip",
     "fp16": "flat_fp16",
@@ -40,10 +40,10 @@ NTOTAL = slice(8, 16)  # in the header of every index: four letters, the dimensi
 
 
 def check_kind(kind: str) -> Kind:
-    """Return ``kind``.
+    """Validate an index type and return it.
 
     Raises:
-        BadSetting: There is no such kind.
+        BadSetting: Unknown type.
     """
     for known in KINDS:
         if kind == known:
@@ -52,12 +52,15 @@ def check_kind(kind: str) -> Kind:
 
 
 def lists_for(count: int) -> int:
-    """Number of inverted lists for ``count`` vectors: 2 sqrt(count), as far as training vectors reach."""
+    """Choose the number of inverted lists for ``count`` vectors: 2 sqrt(count), limited by the training vectors."""
     return max(1, min(2 * math.isqrt(count), count // _TRAINING_PER_LIST))
 
 
 def training_size(kind: Kind, count: int) -> int:
-    """How many of ``count`` vectors to train on; 0 if the kind needs no training."""
+    """Choose the number of training vectors out of ``count``.
+
+    0 if the type needs no training.
+    """
     if kind == "sq8":
         return min(count, _TRAINING_SQ8)
     return min(count, max(_TRAINING_SQ8, 64 * lists_for(count))) if kind == "ivf_sq8" else 0
@@ -66,19 +69,21 @@ def training_size(kind: Kind, count: int) -> int:
 def improved_centres(
     sample: NDArray[np.float32], lists: int, centres: NDArray[np.float32] | None
 ) -> NDArray[np.float32]:
-    """One of the `ROUNDS` of k-means for the centres of inverted lists; one after the other they give what FAISS's own do.
+    """Do one of the `ROUNDS` of k-means for the centres of inverted lists.
+
+    The result equals FAISS's own.
 
     Args:
         sample: Shape (n, dim).
-        lists: How many centres.
-        centres: Of the round before, shape (lists, dim); None for the first.
+        lists: Number of centres.
+        centres: Centres of the previous round, shape (lists, dim); None in the first.
 
     Raises:
         MissingDependency: faiss is not installed.
     """
     faiss = import_optional("faiss")
     settings = faiss.ClusteringParameters()
-    # The vectors have unit length, so their centres should have it too.
+    # The vectors have unit length, so the centres should too.
     settings.niter, settings.spherical = 1, True
     settings.max_points_per_centroid, settings.min_points_per_centroid = 64, 1
     clustering = faiss.Clustering(sample.shape[1], lists, settings)
@@ -92,14 +97,14 @@ def improved_centres(
 def trained(
     kind: Kind, dim: int, count: int, sample: NDArray[np.float32], centres: NDArray[np.float32] | None = None
 ) -> Any:
-    """Make an empty index that is ready for vectors.
+    """Create an empty, trained index.
 
     Args:
-        kind: Which.
-        dim: Length of the vectors.
-        count: How many vectors it will hold.
-        sample: `training_size` of them, shape (n, dim); ignored by kinds without training.
-        centres: Of the lists of ``ivf_sq8``, where they are known.
+        kind: Index type.
+        dim: Vector length.
+        count: Number of vectors it will hold.
+        sample: `training_size` training vectors, shape (n, dim); ignored by types without training.
+        centres: Centres of the lists of ``ivf_sq8``, if known.
 
     Raises:
         MissingDependency: faiss is not installed.
@@ -119,10 +124,10 @@ def trained(
         if centres is None:
             for _ in range(ROUNDS):
                 centres = improved_centres(sample, lists, centres)
-        # With all its centres in place the quantizer counts as trained; what is left are the ranges of the 8-bit codes.
+        # With its centres the quantizer counts as trained; only the ranges of the 8-bit codes are left to train.
         quantizer.add(centres)
         index.nprobe = min(_MOST_PROBES, lists)
-        # Python would free the quantizer with this function; the index outlives it.
+        # Python would free the quantizer at return, but the index still needs it.
         index.own_fields = True
         quantizer.this.disown()
     else:
@@ -134,10 +139,10 @@ def trained(
 
 
 def kind_of(index: Any) -> Kind:
-    """Which kind a FAISS index is of.
+    """Detect the type of a FAISS index.
 
     Raises:
-        BadIndex: None of them.
+        BadIndex: Unknown type.
     """
     faiss = import_optional("faiss")
     if isinstance(index, faiss.IndexFlatIP):
@@ -148,11 +153,11 @@ def kind_of(index: Any) -> Kind:
         return "hnsw"
     if isinstance(index, faiss.IndexScalarQuantizer):
         return "fp16" if index.sq.qtype == faiss.ScalarQuantizer.QT_fp16 else "sq8"
-    raise BadIndex(f"a FAISS index of type {type(index).__name__} is not known here; build the index again.")
+    raise BadIndex(f"a FAISS index of type {type(index).__name__} is not supported; build the index again.")
 
 
 def settings_of(index: Any) -> dict[str, int]:
-    """What decides how far an approximate index looks; {} for an exhaustive one."""
+    """Read the search settings of an approximate index; {} for an exhaustive one."""
     kind = kind_of(index)
     if kind == "ivf_sq8":
         return {"lists": index.nlist, "probes": index.nprobe}
@@ -162,7 +167,9 @@ def settings_of(index: Any) -> dict[str, int]:
 
 
 def look_further(index: Any, effort: int) -> None:
-    """Set how many lists (``ivf_sq8``) or graph nodes (``hnsw``) a search visits: slower and more exact.
+    """Set the lists (``ivf_sq8``) or graph nodes (``hnsw``) visited per search.
+
+    More is slower and more exact.
 
     Raises:
         BadSetting: The index is exhaustive, or ``effort`` is out of range.
@@ -180,10 +187,10 @@ def look_further(index: Any, effort: int) -> None:
 
 
 def open_vectors(path: Path) -> Any:
-    """Open an index file by mapping it: nothing is read before it is searched, and processes share the pages.
+    """Memory-map an index file. It is read when searched, and processes share the pages.
 
     Raises:
-        RuntimeError: FAISS cannot read it.
+        RuntimeError: FAISS cannot read the file.
         MissingDependency: faiss is not installed, or older than 1.11.
     """
     faiss = import_optional("faiss")
@@ -191,18 +198,18 @@ def open_vectors(path: Path) -> Any:
 
 
 def check_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the vectors as FAISS takes them: float32, rows one after the other in memory."""
+    """Convert vectors to FAISS's format: float32, C-contiguous."""
     return np.ascontiguousarray(vectors, np.float32)
 
 
 class VectorFile:
-    """An exhaustive index on disk to which codes are appended, so that its size is not bounded by memory.
+    """Exhaustive index file that is written by appending, so its size is not limited by memory.
 
-    FAISS can only write an index that it holds in memory. Its file is a header (which says twice how many
-    vectors follow) and the codes; the header is patched at the end.
+    FAISS can only write an index that is in memory. Its file format is a header, with the number of vectors in
+    two places, and the codes. The header is patched at the end.
 
     Args:
-        index: Empty and trained, of an exhaustive kind.
+        index: Empty and trained index of an exhaustive type.
     """
 
     def __init__(self, index: Any) -> None:
@@ -212,29 +219,29 @@ class VectorFile:
         one = faiss.clone_index(index)
         one.add(np.zeros((1, index.d), np.float32))
         with_one = faiss.serialize_index(one).tobytes()
-        # Codes are counted in bytes or in numbers, depending on the kind; adding one vector shows which.
+        # Codes are counted in bytes or in numbers, depending on the type; adding one vector tells which.
         self._per_vector = int.from_bytes(with_one[len(self._header) - 8 : len(self._header)], "little")
         self.code_size = len(with_one) - len(self._header)
 
     @property
     def header_size(self) -> int:
-        """Bytes before the first code."""
+        """Size of the header in bytes."""
         return len(self._header)
 
     def size(self, count: int) -> int:
-        """Bytes of the file with ``count`` vectors."""
+        """Compute the file size with ``count`` vectors, in bytes."""
         return self.header_size + count * self.code_size
 
     def begin(self, stream: BinaryIO) -> None:
-        """Write a header that says: no vectors."""
+        """Write the header of an empty file."""
         stream.write(self._header)
 
     def append(self, stream: BinaryIO, vectors: NDArray[np.float32]) -> None:
-        """Write the codes of vectors, shape (n, dim)."""
+        """Append the codes of vectors, shape (n, dim)."""
         stream.write(self._index.sa_encode(check_rows(vectors)).tobytes())
 
     def finish(self, stream: BinaryIO, count: int) -> None:
-        """Patch the header: ``count`` vectors were appended. ``stream`` must be seekable."""
+        """Patch the header to ``count`` vectors. ``stream`` must be seekable."""
         header = bytearray(self._header)
         header[NTOTAL] = count.to_bytes(8, "little")
         header[-8:] = (count * self._per_vector).to_bytes(8, "little")
@@ -243,20 +250,20 @@ class VectorFile:
 
 
 _CHANGE = np.dtype([("place", "<u8"), ("link", "<i4")])
-# How an IVF index without vectors ends: "ilar", the number of lists and the bytes of a code (8 each), "sprs", no sizes (8).
+# End of an IVF file without vectors: "ilar", number of lists and bytes per code (8 bytes each), "sprs", no sizes (8 bytes).
 _EMPTY_LISTS = 32
 
 
 def fill_lists(staged: Any, out: Path, chunk: int, marks: Marks, report: Report) -> None:
-    """Write an ``ivf_sq8`` index; in memory are its centres, and 4 bytes a vector.
+    """Write an ``ivf_sq8`` index; memory: the centres, and 4 bytes per vector.
 
-    The bytes are those that FAISS would write.
+    The file is identical to FAISS's own.
 
     Args:
-        staged: FAISS index of the vectors, in the order of the documents.
-        out: The file.
+        staged: FAISS index of the vectors, in document order.
+        out: File to write.
         chunk: Vectors between two marks.
-        marks: ``trained`` (rounds of k-means), ``listed`` (vectors whose list is known), ``lists_placed``.
+        marks: Uses ``trained`` (rounds of k-means), ``listed`` (vectors whose list is known), ``lists_placed``.
         report: Called after every chunk.
     """
     faiss = import_optional("faiss")
@@ -297,7 +304,7 @@ def fill_lists(staged: Any, out: Path, chunk: int, marks: Marks, report: Report)
 
 
 def _trained_lists(staged: Any, marks: Marks, report: Report) -> Any:
-    """The empty index with its lists' centres, found once: a mark after every round of k-means."""
+    """Train the centres of the lists, with a mark after every round of k-means."""
     faiss = import_optional("faiss")
     path, count = marks.work / "lists.trained", staged.ntotal
     if path.is_file():
@@ -321,7 +328,10 @@ Places = Callable[[NDArray[np.int64], NDArray[np.int64]], list[list[int]]]
 
 
 def _places(index: Any, sizes: NDArray[np.int64]) -> tuple[Places, bytes, int]:
-    """Where codes go: a function from lists and ranks in them to byte offsets of code and id, what stands before, the file's size."""
+    """Plan the layout of the file.
+
+    Returns a function from lists and ranks to byte offsets of code and id, the bytes before the lists, and the file size.
+    """
     faiss = import_optional("faiss")
     empty = bytearray(faiss.serialize_index(index).tobytes())
     before, lists = empty[:-_EMPTY_LISTS], empty[-_EMPTY_LISTS:]
@@ -334,7 +344,7 @@ def _places(index: Any, sizes: NDArray[np.int64]) -> tuple[Places, bytes, int]:
     )
     if lists != expected:
         raise BadSetting(
-            f"faiss {faiss.__version__} writes inverted lists in a form that is not known here; pip install faiss-cpu==1.15.1"
+            f"faiss {faiss.__version__} writes inverted lists in an unknown format; pip install faiss-cpu==1.15.1"
         )
     before[NTOTAL] = int(sizes.sum()).to_bytes(8, "little")
     if np.count_nonzero(sizes) > index.nlist // 2:
@@ -347,7 +357,7 @@ def _places(index: Any, sizes: NDArray[np.int64]) -> tuple[Places, bytes, int]:
             + np.stack([some, sizes[some]], axis=1).astype("<u8").tobytes()
         )
     header = bytes(before) + expected[:-12] + table
-    # List by list: the codes one after the other, then the ids.
+    # Layout: list by list, first its codes, then its ids.
     ends = len(header) + np.cumsum(sizes * (index.code_size + 8))
     starts = ends - sizes * (index.code_size + 8)
 
@@ -361,13 +371,13 @@ def _places(index: Any, sizes: NDArray[np.int64]) -> tuple[Places, bytes, int]:
 
 
 def fill_graph(staged: Any, out: Path, chunk: int, marks: Marks, report: Report) -> None:
-    """Write an ``hnsw`` index; it is in memory meanwhile, its links twice.
+    """Write an ``hnsw`` index; memory: the whole index, and its links a second time.
 
     Args:
-        staged: Flat FAISS index of the vectors, in the order of the documents.
-        out: The file.
+        staged: Flat FAISS index of the vectors, in document order.
+        out: File to write.
         chunk: Vectors between two marks.
-        marks: ``linked`` (vectors), ``links`` (numbers in their rows), ``changes`` (to rows of earlier chunks), ``entry``, ``top``.
+        marks: Uses ``linked`` (vectors), ``links`` (numbers in their rows), ``changes`` (to earlier rows), ``entry``, ``top``.
         report: Called after every chunk.
     """
     count = staged.ntotal
@@ -401,7 +411,7 @@ def fill_graph(staged: Any, out: Path, chunk: int, marks: Marks, report: Report)
 
 
 def _restore(index: Any, staged: Any, chunk: int, marks: Marks) -> NDArray[np.int32]:
-    """Bring an empty graph to where the marks are, and return its links."""
+    """Restore an empty graph to the state of the marks, and return its links."""
     faiss = import_optional("faiss")
     done = marks["linked"]
     if not done:
@@ -411,10 +421,10 @@ def _restore(index: Any, staged: Any, chunk: int, marks: Marks) -> NDArray[np.in
     levels = np.fromfile(marks.work / "levels", "<i4", done)
     links = np.fromfile(marks.work / "links", "<i4", marks["links"])
     changes = np.fromfile(marks.work / "changes", _CHANGE, marks["changes"])
-    # Of several changes to a place the last one counts, which is what NumPy's assignment does.
+    # If an entry changed several times the last change counts, as in NumPy's assignment.
     links[changes["place"]] = changes["link"]
     graph = index.hnsw
-    # A row has places for the links of all levels of its vector; this is how many those are.
+    # Number of link slots per row, for all levels of its vector.
     widths = np.array([graph.cum_nb_neighbors(level) for level in range(int(levels.max()) + 1)])
     faiss.copy_array_to_vector(levels, graph.levels)
     faiss.copy_array_to_vector(
@@ -424,14 +434,14 @@ def _restore(index: Any, staged: Any, chunk: int, marks: Marks) -> NDArray[np.in
     _links(index)[:] = links
     graph.entry_point, graph.max_level = marks["entry"], marks["top"]
     index.ntotal = done
-    # The levels of what follows are drawn as if nothing had happened.
+    # Later levels are drawn as in an uninterrupted build.
     for _ in range(done):
         graph.random_level()
     return links
 
 
 def _links(index: Any) -> NDArray[np.int32]:
-    """A view of the graph's links, rows one after the other; gone with the next vector that is added."""
+    """View the graph's links, row after row. Adding a vector invalidates the view."""
     faiss = import_optional("faiss")
     links: NDArray[np.int32] = faiss.rev_swig_ptr(index.hnsw.neighbors.data(), index.hnsw.neighbors.size())
     return links
@@ -443,15 +453,15 @@ def _levels(index: Any) -> NDArray[np.int32]:
 
 
 def write_index(index: Any, path: Path) -> None:
-    """Write a FAISS index, whole or not at all.
+    """Write a FAISS index atomically.
 
     Raises:
-        OSError: The disk refused.
+        OSError: Writing failed.
     """
     temporary = path.with_name(path.name + ".tmp")
     try:
         import_optional("faiss").write_index(index, str(temporary))
-    # FAISS raises a RuntimeError for a failed write, and for nothing else.
+    # FAISS raises RuntimeError only for a failed write.
     except RuntimeError as error:
         raise OSError(str(error).strip()) from error
     with temporary.open("r+b") as stream:

@@ -95,10 +95,10 @@ def test_a_shop(tmp_path: Path) -> None:
 
 def test_games(tmp_path: Path) -> None:
     facts = Facts(agent_location="loc_bar_9")
-    facts.receptacle_kinds["table_bar_1"] = "table"
+    facts.receptacle_types["table_bar_1"] = "table"
     facts.receptacle_location["table_bar_1"] = "loc_bar_0"
-    facts.object_kinds["mug_bar_0"] = "mug"
-    facts.receptacle_kinds["bed_bar_1"] = "bed"
+    facts.object_types["mug_bar_0"] = "mug"
+    facts.receptacle_types["bed_bar_1"] = "bed"
     facts.receptacle_location["bed_bar_1"] = "loc_bar_1"
     facts.inside.add(("mug_bar_0", "bed_bar_1"))
     facts.object_locations.add(("mug_bar_0", "loc_bar_1"))

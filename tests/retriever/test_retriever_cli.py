@@ -46,7 +46,7 @@ def test_build_mistakes(corpus_file: Path, tmp_path: Path) -> None:
     check_refused(
         run_cli("build", "--corpus", tmp_path / "bad.jsonl", "--out", out), "bad.jsonl", "line 2", "contents"
     )
-    check_refused(run_cli("build", "--corpus", corpus_file, "--out", tmp_path), "exists already")
+    check_refused(run_cli("build", "--corpus", corpus_file, "--out", tmp_path), "already exists")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.jsonl"]
 
 
@@ -79,7 +79,7 @@ def test_a_full_disk_is_reported_with_path_and_remedy(
         timeout=60,
         check=False,
     )
-    check_refused(done, f"{out} cannot be written: ", "make room")
+    check_refused(done, f"{out} cannot be written: ", "free disk space")
     assert not any(tmp_path.iterdir())
 
 

@@ -56,7 +56,7 @@ def kitchen(
     facts = Facts(agent_location="loc_bar_9")
     raw = {kind: ("sink_bar_1_bar_sinkbasin" if kind == "sinkbasin" else f"{kind}_bar_1") for kind in PLACES}
     for number, (kind, sort) in enumerate(PLACES.items()):
-        facts.receptacle_kinds[raw[kind]] = kind
+        facts.receptacle_types[raw[kind]] = kind
         facts.receptacle_location[raw[kind]] = f"loc_bar_{number // 2 if shared else number}"
         if sort == "o":
             facts.openable.add(raw[kind])
@@ -64,7 +64,7 @@ def kitchen(
     if goal.lamp_kind:
         things.append(("desklamp_bar_0", "desklamp"))
     for thing, kind in things:
-        facts.object_kinds[thing] = kind
+        facts.object_types[thing] = kind
         places = [
             p
             for p in PLACES

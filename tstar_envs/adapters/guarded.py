@@ -13,7 +13,7 @@ from retriever.http_limits import (
     Bodies,
     Doorkeeper,
     HostNames,
-    guarded,
+    limited_protocol,
     log_sparingly,
     room_for,
     run_until_stopped,
@@ -57,7 +57,9 @@ def server_of(app: Any, limits: Limits) -> uvicorn.Server:
     log_sparingly()
     config = uvicorn.Config(
         app,
-        http=guarded(room_for(limits.connections, BACKLOG), limits.head_seconds, limits.body_seconds),
+        http=limited_protocol(
+            room_for(limits.connections, BACKLOG), limits.head_seconds, limits.body_seconds
+        ),
         ws_max_size=limits.body_bytes,
         backlog=BACKLOG,
         log_level="warning",

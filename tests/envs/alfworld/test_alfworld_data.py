@@ -23,7 +23,7 @@ from tstar_envs.envs.alfworld.published import read_problem
 from tstar_envs.envs.alfworld.rooms import (
     TASK_TYPES,
     Scene,
-    object_kinds,
+    object_types,
     read_house,
     read_scene,
     scene_facts,
@@ -117,7 +117,7 @@ def test_the_expert_wins_the_shipped_games_from_a_start_that_is_not_won() -> Non
 def test_scenes_are_rich() -> None:
     drawn = scenes("test") + scenes("valid")
     fixed = [
-        sum(object_kinds()[kind].fixed for inside in scene.contents for kind in inside) for scene in drawn
+        sum(object_types()[kind].fixed for inside in scene.contents for kind in inside) for scene in drawn
     ]
     objects = [sum(map(len, scene.contents)) for scene in drawn]
     assert (
@@ -131,8 +131,8 @@ def test_scenes_are_rich() -> None:
     assert shared > 60, "rooms with receptacles that are seen from one place"
     for scene in drawn:
         facts = scene_facts(scene)
-        assert len(facts.object_kinds) == sum(map(len, scene.contents)), "no two things have one id"
-        assert not set(facts.object_kinds) & set(facts.receptacle_kinds)
+        assert len(facts.object_types) == sum(map(len, scene.contents)), "no two things have one id"
+        assert not set(facts.object_types) & set(facts.receptacle_types)
 
 
 def test_wishes_follow_the_distribution() -> None:

@@ -211,7 +211,7 @@ def test_hundred_thousand_commands() -> None:
                 typed = mutate(draw.choice(texts), draw)
             reading = parse_command(game, state, typed, strict=number % 7 == 0)
             if reading.command is None:
-                assert reading.refusal
+                assert reading.invalid_reason
             else:
                 assert reading.text in texts or reading.text == "help"
                 state = transition(game, state, reading.command)

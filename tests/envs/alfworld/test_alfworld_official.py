@@ -282,4 +282,4 @@ def test_a_file_of_shipped_games_is_replayed_on_them_after_public_games_came(
 
 def test_kitchen_has_what_the_tools_need() -> None:
     facts: Facts = kitchen(CLEANED)
-    assert {"cabinet", "fridge", "microwave", "sinkbasin"} <= set(facts.receptacle_kinds.values())
+    assert {"cabinet", "fridge", "microwave", "sinkbasin"} <= set(facts.receptacle_types.values())

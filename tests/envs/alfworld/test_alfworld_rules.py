@@ -44,7 +44,7 @@ def laid(goal: Goal = PICK) -> Game:
         "egg_bar_2": "fridge_bar_1",
         "knife_bar_3": "sink_bar_1_bar_sinkbasin",
     }
-    facts.inside = {*places.items(), *((o, "table_bar_1") for o in facts.object_kinds if o not in places)}
+    facts.inside = {*places.items(), *((o, "table_bar_1") for o in facts.object_types if o not in places)}
     facts.object_locations = {(o, facts.receptacle_location[r]) for o, r in facts.inside}
     return read_game(game_text(facts, goal), "laid")
 
@@ -159,8 +159,8 @@ def test_repeats_that_change_nothing_keep_the_state() -> None:
 
 def test_what_was_taken_here_lies_next_to_it() -> None:
     facts = kitchen(PICK, shared=True)  # table and cabinet are seen from one place
-    facts.inside = {(thing, "table_bar_1") for thing in facts.object_kinds}
-    facts.object_locations = {(thing, "loc_bar_0") for thing in facts.object_kinds}
+    facts.inside = {(thing, "table_bar_1") for thing in facts.object_types}
+    facts.object_locations = {(thing, "loc_bar_0") for thing in facts.object_types}
     game = read_game(game_text(facts, Goal("egg", "fridge")), "shared")
     _, answers = play(
         game, "go to table 1", "open cabinet 1", "take mug 1 from table 1", "move mug 1 to cabinet 1", "look"
@@ -250,7 +250,7 @@ def test_reasons() -> None:
         (play(game, "go to fridge 1")[0], "take egg 1 from fridge 1", "closed"),
     ):
         reading = parse_command(game, state, typed)
-        assert reading.command is None and reason in reading.refusal, (typed, reading)
+        assert reading.command is None and reason in reading.invalid_reason, (typed, reading)
 
 
 def test_other_forms_of_a_command() -> None:
@@ -265,7 +265,7 @@ def test_other_forms_of_a_command() -> None:
         assert parse_command(game, holding, typed).text == "move mug 1 to table 1"
     for typed in ("put mug 1 in/on table 1", "Move mug 1 to table 1"):
         strict = parse_command(game, holding, typed, strict=True)
-        assert strict.command is None and "exactly" in strict.refusal
+        assert strict.command is None and "exactly" in strict.invalid_reason
     assert parse_command(game, holding, " move mug 1 to table 1\n", strict=True).command is not None, (
         "the original strips, too"
     )

@@ -157,7 +157,7 @@ def test_passages_keep_their_text(document: object, expected: tuple[str, str], h
 def test_what_is_no_passage_is_an_unknown_form(document: object) -> None:
     with (
         service(lambda queries: [[{"document": document}]]) as url,
-        pytest.raises(RetrieverError, match="unknown form"),
+        pytest.raises(RetrieverError, match="unknown format"),
     ):
         HttpSearcher(url).search(["q"], 1)
 
@@ -269,7 +269,7 @@ def test_a_redirection_is_named_and_its_body_never_read(status: bytes) -> None:
     begun = time.monotonic()
     with (
         raw(speak) as url,
-        pytest.raises(RetrieverError, match="sends its callers on to 'http://elsewhere.example/'"),
+        pytest.raises(RetrieverError, match="redirects to 'http://elsewhere.example/'"),
     ):
         HttpSearcher(url, tries=1).search(["q"], 1)
     assert time.monotonic() - begun < 10 and sum(sent) < 50_000_000, "what the sockets hold"
@@ -289,7 +289,7 @@ def test_strange_json_is_an_unknown_form(body: bytes) -> None:
     def speak(connection: socket.socket) -> None:
         connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
-    with raw(speak) as url, pytest.raises(RetrieverError, match="unknown form"):
+    with raw(speak) as url, pytest.raises(RetrieverError, match="unknown format"):
         HttpSearcher(url, tries=1).search(["q"], 1)
 
 

@@ -355,11 +355,11 @@ def test_a_failed_search_marks_the_episode_and_leaves_it_out() -> None:
     ("status", "body", "message"),
     [
         (500, b"out of memory", "answered 500: out of memory"),
-        (200, b"<html>", "unknown form"),
-        (200, b'{"results": []}', "unknown form"),
+        (200, b"<html>", "unknown format"),
+        (200, b'{"results": []}', "unknown format"),
         (200, b'{"result": []}', "3 queries with 0 lists"),
-        (200, b'{"result": [[{"document": {"contents": 3}}]]}', "unknown form"),
-        (200, b'{"result": [["only text"]]}', "unknown form"),
+        (200, b'{"result": [[{"document": {"contents": 3}}]]}', "unknown format"),
+        (200, b'{"result": [["only text"]]}', "unknown format"),
     ],
 )
 def test_bad_answers(status: int, body: bytes, message: str) -> None:

@@ -245,7 +245,7 @@ def test_without_a_folder_for_stores(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert contents(load_shop(str(folder))) == expected
     open_shop.cache_clear()
     monkeypatch.setattr(original, "LARGE_BYTES", 1000)
-    with pytest.raises(WriteFailed, match="Make room"):
+    with pytest.raises(WriteFailed, match="Free disk space"):
         load_shop(str(folder))
 
 

@@ -1,4 +1,4 @@
-"""ALFWorld: household tasks in text, on rules of this project that answer word for word as ALFWorld's own engine does."""
+"""ALFWorld: household tasks in text, with this project's own rules, word for word like ALFWorld's engine."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ["practice_set"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the generator when it is first asked for: playing needs none."""
+    """Import the generator lazily: episodes do not need it."""
     if name == "practice_set":
         from tstar_envs.envs.alfworld.generate import practice_set
 

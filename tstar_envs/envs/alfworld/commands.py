@@ -1,4 +1,4 @@
-"""Commands: which there are, how text is parsed into one, and what each changes."""
+"""Commands: admissible commands, parsing, transitions."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ EXAMINE_RECEPTACLE, EXAMINE_OBJECT, LOOK, INVENTORY, HELP = (
     "inventory",
     "help",
 )
-# What can change the world or the agent's place in it; the others only inform.
+# Verbs that can change the world or the agent's location; the others only inform.
 CHANGING = frozenset({GO, OPEN, CLOSE, TAKE, MOVE, USE, CLEAN, HEAT, COOL, SLICE})
-MOST_SITUATIONS = 4096  # remembered in a process
+MOST_SITUATIONS = 4096  # cached per process
 
 
 class Command(NamedTuple):
-    """A command as the rules see it.
+    """Parsed command.
 
     Attributes:
         verb: one of the constants of this module.
         thing: a receptacle for ``go``, ``open``, ``close`` and ``examine receptacle``, else an object.
-        other: the receptacle it is taken from, moved to or treated with; the knife for ``slice``.
+        other: the source, target or appliance receptacle; the knife for ``slice``.
     """
 
     verb: str
@@ -37,7 +37,7 @@ class Command(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """What a household allows: every command by its text, and the texts in order (without ``help``)."""
+    """Admissible commands of a household: by text, and as ordered texts (without ``help``)."""
 
     commands: dict[str, Command]
     admissible: tuple[str, ...]
@@ -45,7 +45,7 @@ class Situation(NamedTuple):
 
 @lru_cache(maxsize=MOST_SITUATIONS)
 def situation(game: Game, household: Household) -> Situation:
-    """The commands that a household allows. The game sorts them as texts."""
+    """List the admissible commands of a household, sorted by text like the game's."""
     receptacle_names, object_names = game.receptacle_names, game.object_names
     held, here = household.held, game.receptacles_at[household.location]
     found = {text: Command(GO, receptacle) for text, receptacle in game.go_to[household.location]}
@@ -92,7 +92,7 @@ def situation(game: Game, household: Household) -> Situation:
 
 
 def transition(game: Game, household: Household, command: Command) -> Household:
-    """The household after a command that it allows; the same object if nothing changes."""
+    """Apply an admissible command; returns the same object if nothing changes."""
     verb, thing, other = command
     if verb == GO:
         return household._replace(location=game.location_of[thing])
@@ -137,7 +137,7 @@ def transition(game: Game, household: Household, command: Command) -> Household:
             else household._replace(cool=household.cool | {thing}, hot=household.hot - {thing})
         )
     if verb == USE:
-        # The domain also flips a mark "isOn", which nothing reads: using a lamp again changes nothing that can be seen.
+        # The domain also toggles "isOn", which nothing reads: using a lamp again has no visible effect.
         return (
             household
             if thing in household.toggled
@@ -157,7 +157,7 @@ def _replaced(
 
 
 def effect_key(game: Game, command: Command) -> str:
-    """What a command changed, in words: the same for the same change, whichever knife or appliance made it."""
+    """Describe the change of a command, independent of the knife or appliance used."""
     verb, thing, other = command
     if verb in (GO, OPEN, CLOSE):
         return f"{verb} {game.receptacle_names[thing]}"
@@ -167,7 +167,7 @@ def effect_key(game: Game, command: Command) -> str:
 
 
 def fingerprint(game: Game, household: Household) -> str:
-    """Text that is equal exactly for equal households of one game: what differs from its start."""
+    """Compute the state key of a household: its differences from the start of the game."""
     start = game.start
     contents = [
         (r, now)
@@ -186,8 +186,8 @@ def fingerprint(game: Game, household: Household) -> str:
 _ABLE = {"clean": "cleaned", "heat": "heated", "cool": "cooled"}
 
 
-def refusal(game: Game, household: Household, verb: str, *names: str) -> str:
-    """Why a well-formed command cannot be done."""
+def invalid_reason(game: Game, household: Household, verb: str, *names: str) -> str:
+    """Explain why a well-formed command is not possible."""
     for name in names:
         if name not in game.numbers:
             return f"there is no {name!a:.60} here"
@@ -216,13 +216,13 @@ def refusal(game: Game, household: Household, verb: str, *names: str) -> str:
         )
     if place != NOTHING and place not in game.here(household):
         return f"you are not at {game.receptacle_names[place]}; go there first"
-    return _refusal_here(game, household, verb, names, things[0][1], place, held)
+    return _invalid_reason_here(game, household, verb, names, things[0][1], place, held)
 
 
-def _refusal_here(
+def _invalid_reason_here(
     game: Game, household: Household, verb: str, names: tuple[str, ...], thing: int, place: int, held: str
 ) -> str:
-    """The reason for a refusal where the things are of the right sorts and a receptacle is at hand."""
+    """Explain an impossible command if all things have the right type and the receptacle is here."""
     if verb in ("open", "close"):
         if place not in game.openable:
             return f"{names[0]} cannot be opened or closed"
@@ -260,7 +260,7 @@ def _refusal_here(
             else f"{names[1]} does not take {names[0]}"
         )
     if place not in game.appliances[verb]:
-        here = {game.receptacle_kinds[receptacle] for receptacle in game.appliances[verb]}
+        here = {game.receptacle_types[receptacle] for receptacle in game.appliances[verb]}
         wanted = " or ".join(sorted(here or game.tools[verb]))
         return f"to {verb} something you need a {wanted}, and {names[1]} is none"
     return f"{names[0]} cannot be {_ABLE[verb]}"
@@ -286,26 +286,32 @@ _FORMS = (
     ("inventory", re.compile(r"inventory()")),
     ("help", re.compile(r"help()")),
 )
-_LONGEST = 200  # characters; the longest command has some 50
+_LONGEST = 200  # characters; the longest command has about 50
 
 
 class ParsedCommand(NamedTuple):
-    """What was typed, understood: the command, None if it cannot be done; its canonical text, "" if there is none; and why not."""
+    """Parsed text of an agent.
+
+    Attributes:
+        command: the command, None if it is not possible.
+        text: its canonical text, "" if it is not a command.
+        invalid_reason: why it is not possible, "" if it is.
+    """
 
     command: Command | None
     text: str
-    refusal: str
+    invalid_reason: str
 
 
 def parse_command(game: Game, household: Household, typed: str, strict: bool = False) -> ParsedCommand:
-    """Understand a command.
+    """Parse a command.
 
     Args:
-        game: in which game.
-        household: where the agent stands.
+        game: the game.
+        household: current state of the household.
         typed: any string.
-        strict: only exact commands count, as in the original; otherwise case and white space do not matter, and ``put O in/on R`` is
-            the same as ``move O to R``, whichever the game says.
+        strict: True accepts only exact commands, as in the original; otherwise case and white space are ignored, and
+            ``put O in/on R`` means the same as ``move O to R``.
     """
     commands = situation(game, household).commands
     exact = typed.strip()
@@ -324,7 +330,7 @@ def parse_command(game: Game, household: Household, typed: str, strict: bool = F
         return ParsedCommand(
             None, "", f"{exact!a:.80} is not written exactly as the game wants it: {canonical}"
         )
-    return ParsedCommand(None, canonical, refusal(game, household, verb, *arguments))
+    return ParsedCommand(None, canonical, invalid_reason(game, household, verb, *arguments))
 
 
 def _form(plain: str) -> tuple[str, ...] | None:
@@ -336,13 +342,13 @@ def _form(plain: str) -> tuple[str, ...] | None:
 
 
 def can_change(action: str) -> bool:
-    """Whether a command of this form can change anything."""
+    """Check whether a command of this form can change the state."""
     form = _form(" ".join(action.lower().split()) if len(action) <= _LONGEST else "")
     return form is not None and form[0] in CHANGING
 
 
 def seen_after(game: Game, household: Household, command: Command, seen: Seen) -> Seen:
-    """What was seen once a command was answered; ``household`` is the one after it."""
+    """Update the set of seen receptacles after a command; ``household`` is the state after it."""
     verb, receptacle, _ = command
     if (
         verb not in (GO, OPEN, EXAMINE_RECEPTACLE)

@@ -1,4 +1,4 @@
-"""The original engine: TextWorld under ALFWorld's wrappers, and the game files that it plays."""
+"""Original engine: TextWorld under ALFWorld's wrappers, and export of its game files."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ FEATURE = "backend='textworld'"
 
 @contextmanager
 def _kept_as_it_is() -> Iterator[None]:
-    """Puts back what the engine overwrites."""
+    """Restore the global state that the engine overwrites."""
     argv, stdout, data = sys.argv, sys.stdout, os.environ.get("ALFWORLD_DATA")
     try:
-        if data is None:  # otherwise the import makes a folder in the home folder
+        if data is None:  # otherwise the import creates a folder in the home folder
             os.environ["ALFWORLD_DATA"] = tempfile.gettempdir()
         yield
     finally:
@@ -48,7 +48,7 @@ def _kept_as_it_is() -> Iterator[None]:
 
 
 def alfworld_file(name: str, feature: str) -> str:
-    """A text file of the installed package ``alfworld`` (which is not imported for it), such as ``data/alfred.pddl``.
+    """Read a text file of the installed package ``alfworld`` without importing it, such as ``data/alfred.pddl``.
 
     Raises:
         MissingExtra: the package is not installed.
@@ -60,10 +60,10 @@ def alfworld_file(name: str, feature: str) -> str:
 
 
 class TextWorldGame:
-    """A game in the original engine.
+    """Game in the original engine.
 
     Args:
-        data: contents of a ``game.tw-pddl`` file.
+        data: parsed contents of a ``game.tw-pddl`` file.
 
     Raises:
         MissingExtra: ``textworld`` or ``alfworld`` is not installed.
@@ -74,7 +74,7 @@ class TextWorldGame:
             if find_spec(package) is None:
                 raise MissingExtra(FEATURE, package, "alfworld")
         with _kept_as_it_is(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # theirs, on import
+            warnings.simplefilter("ignore")  # warnings of these packages at import
             from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredInfos
             from textworld.core import EnvInfos
             from textworld.envs.pddl import PddlEnv
@@ -89,7 +89,7 @@ class TextWorldGame:
             return _answer(self._env.reset())
 
     def step(self, command: str) -> Answer:
-        """Give a command; it may go on after the game is won."""
+        """Send a command; allowed even after the game is won."""
         state, _, _ = self._env.step(command)
         return _answer(state)
 
@@ -98,7 +98,7 @@ def _answer(state: Any) -> Answer:
     return Answer(str(state["feedback"]), tuple(map(str, state["admissible_commands"])), bool(state["won"]))
 
 
-# Predicates as the domain spells them.
+# Predicates in the domain's spelling.
 _SPELLED = {
     "isreceptacleobject": "isReceptacleObject",
     "isclean": "isClean",
@@ -110,27 +110,27 @@ _SPELLED = {
 
 
 def write_problem(facts: Facts, goal: Goal, name: str) -> str:
-    """A PDDL problem of the domain ``alfred``."""
+    """Write a PDDL problem of the domain ``alfred``."""
     locations = {
         *facts.receptacle_location.values(),
         *(place for _, place in facts.object_locations),
         facts.agent_location,
     }
     lines = ["agent1 - agent"]
-    lines += [f"{raw} - object" for raw in sorted(facts.object_kinds)] + [
-        f"{raw} - receptacle" for raw in sorted(facts.receptacle_kinds)
+    lines += [f"{raw} - object" for raw in sorted(facts.object_types)] + [
+        f"{raw} - receptacle" for raw in sorted(facts.receptacle_types)
     ]
     lines += [f"{raw} - location" for raw in sorted(locations)]
     lines += [
         f"{_type(kind)} - otype"
-        for kind in sorted({*facts.object_kinds.values()} | {kind for _, kind in facts.fits})
+        for kind in sorted({*facts.object_types.values()} | {kind for _, kind in facts.fits})
     ]
     lines += [
         f"{_type(kind)} - rtype"
-        for kind in sorted({*facts.receptacle_kinds.values()} | {kind for kind, _ in facts.fits})
+        for kind in sorted({*facts.receptacle_types.values()} | {kind for kind, _ in facts.fits})
     ]
-    init = [f"(receptacleType {raw} {_type(kind)})" for raw, kind in sorted(facts.receptacle_kinds.items())]
-    init += [f"(objectType {raw} {_type(kind)})" for raw, kind in sorted(facts.object_kinds.items())]
+    init = [f"(receptacleType {raw} {_type(kind)})" for raw, kind in sorted(facts.receptacle_types.items())]
+    init += [f"(objectType {raw} {_type(kind)})" for raw, kind in sorted(facts.object_types.items())]
     init += [f"(canContain {_type(place)} {_type(kind)})" for place, kind in sorted(facts.fits)]
     for predicate, members in (*facts.abilities.items(), *facts.marks.items()):
         init += [f"({_SPELLED.get(predicate, predicate)} {raw})" for raw in sorted(members)]
@@ -184,20 +184,20 @@ FOLDER_OF = {
 
 @lru_cache(maxsize=1)
 def game_logic(feature: str) -> tuple[str, str]:
-    """Domain (PDDL) and grammar of every game, as the installed package ``alfworld`` has them; MissingExtra without it."""
+    """Read domain (PDDL) and grammar from the installed package ``alfworld``; MissingExtra without it."""
     return alfworld_file("data/alfred.pddl", feature), alfworld_file("data/alfred.twl2", feature)
 
 
 def game_data(scene: Scene, name: str, feature: str = "exporting games") -> dict[str, Any]:
-    """The contents of the ``game.tw-pddl`` file of a scene.
+    """Create the contents of a scene's ``game.tw-pddl`` file.
 
     Args:
-        scene: what to write.
-        name: of the problem.
-        feature: what needs it, for the error.
+        scene: the scene.
+        name: name of the problem.
+        feature: feature name for the error message.
 
     Raises:
-        MissingExtra: the package ``alfworld``, which has domain and grammar, is not installed.
+        MissingExtra: the package ``alfworld``, which provides domain and grammar, is not installed.
     """
     domain, grammar = game_logic(feature)
     return {
@@ -210,7 +210,7 @@ def game_data(scene: Scene, name: str, feature: str = "exporting games") -> dict
 
 
 def trajectory_data(scene: Scene, name: str) -> dict[str, Any]:
-    """The part of ``traj_data.json`` that ALFWorld's text code reads."""
+    """Create the fields of ``traj_data.json`` that ALFWorld's text code reads."""
     looking = scene.task == LOOK
     number = scene.house.scene
     return {
@@ -229,7 +229,7 @@ def trajectory_data(scene: Scene, name: str) -> dict[str, Any]:
 
 
 def write_scene_files(scene: Scene, name: str, folder: Path, split: str) -> Path:
-    """Write both files of a scene below ``folder``; gives the path of ``game.tw-pddl``."""
+    """Write both files of a scene below ``folder`` and return the path of ``game.tw-pddl``."""
     title = f"{scene.task}-{scene.object}-None-{scene.receptacle}-{scene.house.scene}"
     target = folder / PUBLISHED / FOLDER_OF[split] / title / f"trial_{name}"
     target.mkdir(parents=True, exist_ok=True)
@@ -242,10 +242,10 @@ def write_scene_files(scene: Scene, name: str, folder: Path, split: str) -> Path
 
 
 def task_data(task: Task, feature: str) -> dict[str, Any]:
-    """The contents of a task's ``game.tw-pddl`` file, made from its scene where it has none.
+    """Get the contents of a task's ``game.tw-pddl`` file, generated from its scene if there is no file.
 
     Raises:
-        MissingExtra: it has none, and the package ``alfworld`` with domain and grammar is not installed.
+        MissingExtra: the file must be generated and the package ``alfworld`` is not installed.
     """
     scene = scene_of(task)
     if scene is not None:
@@ -255,16 +255,19 @@ def task_data(task: Task, feature: str) -> dict[str, Any]:
 
 
 class Mirror:
-    """Starts the engine when it is needed, and plays again what was typed where an episode was put somewhere else meanwhile."""
+    """Mirror of an episode in the original engine.
+
+    It starts on demand and replays commands after a state was restored.
+    """
 
     def __init__(self) -> None:
         self._live: tuple[str, tuple[str, ...], TextWorldGame] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_live": None}  # the engine stays at home; it is started again where it is needed
+        return {"_live": None}  # the engine is not pickled; it restarts on demand
 
     def start(self, task: Task) -> Mirrored:
-        """The start of a game.
+        """Start a game.
 
         Raises:
             MissingExtra: the engine is not installed.
@@ -273,14 +276,14 @@ class Mirror:
         return Mirrored((), answer)
 
     def step(self, task: Task, before: Mirrored, typed: str, ours: Answer) -> Mirrored:
-        """The next answer of the engine.
+        """Send a command to the engine and compare its answer.
 
         Raises:
-            BadData: it does not answer as this project's rules do, so tags and expert would be wrong.
+            BadData: its answer differs from this project's rules, so tags and expert would be wrong.
         """
         live, _ = self._replay(task, before.history)
         history = (*before.history, typed)
-        self._live = None  # if the engine fails, it is in no known state
+        self._live = None  # after a failure the engine's state is unknown
         answer = live.step(typed)
         self._live = task.id, history, live
         if (answer.feedback, answer.won) != (ours.feedback, ours.won):
@@ -291,7 +294,10 @@ class Mirror:
         return Mirrored(history, answer)
 
     def _replay(self, task: Task, history: tuple[str, ...]) -> tuple[TextWorldGame, Answer]:
-        """The engine after the given commands, and its answer where it had to be started again (else an empty one)."""
+        """Bring the engine to the state after the given commands.
+
+        Returns its last answer if it was restarted, else an empty one.
+        """
         if self._live is not None and self._live[:2] == (task.id, history) and history:
             return self._live[2], Answer("", (), False)
         known = self._live[2] if self._live is not None and self._live[0] == task.id else None
@@ -304,7 +310,7 @@ class Mirror:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Command line; returns the exit code."""
+    """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m tstar_envs.envs.alfworld.published",
         description=__doc__.splitlines()[0] if __doc__ else None,
@@ -335,20 +341,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def export_games(out: Path, split: str, variant: str, count: int | None) -> int:
-    """Write the shipped games of a variant, and say how many there are of each split.
+    """Write the shipped games of a variant and print the number per split.
 
     Args:
-        out: folder for the tree.
+        out: target folder.
         split: one of ``SHIPPED_SPLITS``, "" for all.
         variant: one of ``TASK_TYPES``, or "all".
-        count: only the first so many of each split; None for all.
+        count: maximum number of games per split; None for all.
 
     Returns:
-        The exit code, 0.
+        The exit status, 0.
 
     Raises:
-        UnknownOption: no such split or variant, or no count above 0.
-        MissingExtra: the package ``alfworld``, which has domain and grammar, is not installed.
+        UnknownOption: unknown split or variant, or a count below 1.
+        MissingExtra: the package ``alfworld``, which provides domain and grammar, is not installed.
     """
     check_option("--split", split, ("", *SHIPPED_SPLITS))
     check_option("--variant", variant, ("all", *TASK_TYPES))

@@ -1,4 +1,4 @@
-"""ALFWorld as a Gymnasium environment: household tasks in text."""
+"""ALFWorld environment: household tasks in text."""
 
 from __future__ import annotations
 
@@ -43,53 +43,55 @@ _PUT_TOOLS = (
 
 class ALFWorldEnv(TextEnv[LoadedTask, State]):
     r"""## Description
-    A room of a house, in text: find things, take them, clean, heat or cool them, and bring them where the task wants them, or look
-    at something under a lamp. Six types of task: ``pick`` (and place), ``look`` (at an object in light), ``clean``, ``heat``
-    and ``cool`` (and place), ``pick2`` (two objects). The rules are this project's own and answer word for word as ALFWorld
-    does (its PDDL games in TextWorld under its wrappers), peculiarities included; that is checked in lock-step.
+    A room of a house, in text. The agent finds objects, takes them, cleans, heats or cools them, and puts them where the task
+    says, or looks at one under a lamp. There are six task types: ``pick`` (and place), ``look`` (at an object in light),
+    ``clean``, ``heat`` and ``cool`` (and place), ``pick2`` (two objects). The rules are this project's own. They answer word for
+    word like ALFWorld (its PDDL games in TextWorld under its wrappers), quirks included, which tests check in lockstep.
 
     ## Action space
     A string: ``go to R``, ``open R``, ``close R``, ``take O from R``, ``move O to R`` (or ``put O in/on R``), ``examine X``, ``use O``,
-    ``clean|heat|cool O with R``, ``slice O with O``, ``look``, ``inventory``, ``help``. ReAct replies and bare actions are read
-    (``tstar_envs.react``). A command that is not possible is a no-op that costs a step: the observation is "Nothing happens." as
-    in the original, and ``info["invalid_reason"]`` says why.
+    ``clean|heat|cool O with R``, ``slice O with O``, ``look``, ``inventory``, ``help``. ReAct replies and bare actions are parsed
+    (``tstar_envs.react``). An impossible command is a no-op that costs a step: the observation is "Nothing happens." as
+    in the original, and ``info["invalid_reason"]`` explains it.
 
     ## Observation
-    A string: on reset the welcome, the receptacles of the room, and the task; then the answer to each command.
+    A string: on reset the welcome, the receptacles of the room and the task; then the answer to each command.
 
     ## Rewards
     1 when the goal holds, 0 before.
 
     ## Starting state
-    The game's initial state, in the middle of the room with an empty hand in all shipped games.
+    The game's initial state; in all shipped games the agent is in the middle of the room with an empty hand.
 
     ## Episode end
     Terminated when the goal holds; truncated after ``horizon`` steps.
 
     ## Information
-    The keys of every environment (``tstar_envs.TextEnv``), and ``task_type`` on reset, as ALFRED names it.
-    ``admissible_actions`` are those of the original without ``help``, in its order.
+    The keys of every environment (``tstar_envs.TextEnv``), and on reset ``task_type``, ALFRED's name of it.
+    ``admissible_actions`` are the original's without ``help``, in its order.
 
     ## Arguments
-    ``variant`` (a task type, or "all"; fixed by the id), ``data`` ("auto", "mini", "full", or a folder with ``game.tw-pddl`` files; see
-    ``tasks.load_tasks``), ``skip_bad`` (False; True: games that cannot be used are left out and counted in ``left_out``), ``backend``
-    ("own", or "textworld": the original packages answer, extra ``alfworld``), ``commands`` ("game": things are put down as the game file
-    words it, in shipped games ``move O to R``; "put": by ``put O in/on R``, as before ALFWorld 0.4, for agents and prompts of that time:
-    rules, admissible actions, answers and experts say so, and so does ``info["commands"]`` on reset, which records keep),
-    ``go_modifies`` (True: ``go to`` counts as modifying the state), ``strict`` (False; True: only exact commands are understood, as in the
-    original; with ``backend="textworld"`` nothing is taken off a command either), ``explain_invalid`` (False; True: the agent reads why
-    a command is refused), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere. ``valid_seen`` is another name of
-    the split ``test``.
+    ``variant``: a task type, or "all"; fixed by the id.
+    ``data``: "auto", "mini", "full", or a folder with ``game.tw-pddl`` files; see ``tasks.load_tasks``.
+    ``skip_bad``: True skips unusable games and counts them in ``left_out``; False refuses them.
+    ``backend``: "own", or "textworld" for the original engine (extra ``alfworld``).
+    ``commands``: "game" uses the wording of the game file, ``move O to R`` in shipped games. "put" uses ``put O in/on R``, as before
+    ALFWorld 0.4, for agents and prompts of that time; this holds for rules, admissible actions, answers and experts, and is
+    recorded in ``info["commands"]`` on reset.
+    ``go_modifies``: True (default) counts ``go to`` as modifying the state.
+    ``strict``: True accepts only exact commands, as in the original; with ``backend="textworld"`` commands are passed unchanged.
+    ``explain_invalid``: True tells the agent why a command is not possible.
+    ``split``, ``horizon``, ``prompt_style``, ``render_mode``: as in every environment. ``valid_seen`` is an alias of the split ``test``.
 
     ## Tags
-    ``go to``, ``open``, ``close``, ``take``, ``move``, ``clean``, ``heat``, ``cool``, ``slice`` and ``use`` modify the state when they
-    change it: cleaning what is clean or using a lamp again does not. The others never do. With ``go_modifies=False`` walking
-    changes the state, and its key, without an effect.
+    ``go to``, ``open``, ``close``, ``take``, ``move``, ``clean``, ``heat``, ``cool``, ``slice`` and ``use`` modify the state if they
+    change it; cleaning a clean object or using a lamp again does not. The others never do. With ``go_modifies=False`` walking
+    changes the state and its key, but does not count as an effect.
 
     ## Experts
-    ``oracle()`` knows where everything is, wins by a shortest way, and finds the object at the first look; ``progress`` measures by it.
-    ``oracle(kind="search")`` knows only what was shown and looks in likely places until it finds the thing; ``demonstrations`` show it
-    (or the first where it is not done in time).
+    ``oracle()`` knows where everything is and wins in the fewest steps; ``progress`` is measured by it.
+    ``oracle(kind="search")`` knows only what was shown and searches likely places. ``demonstrations`` use it, or the first one if
+    it does not finish in time.
 
     ## Registered ids
     ``tstar/ALFWorld``, ``tstar/ALFWorld-pick``, ``tstar/ALFWorld-look``, ``tstar/ALFWorld-clean``, ``tstar/ALFWorld-heat``,
@@ -98,11 +100,20 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
     ## Prompt example
     ``Thought: I need a mug. The cabinet 3 is a likely place for one, so I go there.\nAction: go to cabinet 3``
 
+    ## Example
+    >>> import gymnasium as gym
+    >>> import tstar_envs
+    >>> env = gym.make("tstar/ALFWorld", data="mini")
+    >>> welcome, info = env.reset(seed=0)
+    >>> observation, reward, terminated, truncated, info = env.step(info["admissible_actions"][0])
+    >>> env.step("fly away")[0]
+    'Nothing happens.'
+
     ## Rules version history
-    1: first version. 2: replies are read as in every family (``tstar_envs.react``): nothing inside a closed thought is played, ``<answer>``
-    holds a command, and what stands around a command (a full stop, quotes, a fenced block) is passed over.
-    3: more replies are read as they are meant: thoughts in other models' marks and thoughts that were cut off are not
-    played; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are taken off or read.
+    1: first version. 2: replies are parsed as in every family (``tstar_envs.react``): nothing inside a closed thought counts, ``<answer>``
+    holds a command, and punctuation around a command (a full stop, quotes, a fenced block) is ignored.
+    3: more replies are parsed as intended: thoughts in other models' marks and thoughts that were cut off are not
+    counted; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are stripped or parsed.
     In published games ``help`` and what actions are done with are as the file has them.
     """
 
@@ -133,7 +144,7 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
         task_set: LoadedTasks[Task] | None = None,
         **options: Any,
     ) -> None:
-        """See the class. ``task_set`` replaces the files by tasks in memory."""
+        """See the class. ``task_set`` replaces the files with tasks in memory."""
         check_option("variant", variant, VARIANTS)
         self._set = task_set or load_tasks(variant, data, skip_bad)
         self.splits = tuple(self._set.by_split)
@@ -144,7 +155,7 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
         check_option("strict", strict, (True, False))
         if commands == "put" and backend == "textworld":
             raise UnknownOption(
-                'commands="put" needs backend="own": the original engine understands what the game file says alone'
+                'commands="put" needs backend="own": the original engine only understands the wording of the game file'
             )
         self._put_commands = commands == "put"
         if self._put_commands:
@@ -194,8 +205,8 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
         return fingerprint(loaded.game, state.household)
 
     def _task_content(self, loaded: LoadedTask) -> str:
-        game = load_game(loaded.task)  # in its own words, whatever the options
-        # Games with ALFWorld's own tools are called as before there were others.
+        game = load_game(loaded.task)  # in its own wording, whatever the options
+        # Games with ALFWorld's own tools keep the digest that they had before other tools existed.
         other = [] if game.tools == TOOLS else [game.tools]
         return canonical([*(getattr(game, name) for name in GIVEN), *other])
 
@@ -203,7 +214,7 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
         return hash_state(state_hasher(loaded.task.id), self._state_fingerprint(loaded, state).encode())
 
     def _oracle_step(self, loaded: LoadedTask, state: State, wording: int) -> tuple[str, str] | None:
-        from tstar_envs.envs.alfworld import expert  # with the planner, which most episodes never need
+        from tstar_envs.envs.alfworld import expert  # lazy: most episodes do not need the planner
 
         return expert.next_step(loaded.game, state.household, wording % expert.WORDINGS)
 
@@ -226,12 +237,12 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
 
     @classmethod
     def practice(cls, seed: int | str, *, variant: str | None = None, **options: Any) -> ALFWorldEnv:
-        """Fresh games in the training rooms, none of them a shipped valid or test game.
+        """Create an environment with new games in the training rooms, without shipped valid or test games.
 
         Args:
-            seed: of the games.
+            seed: seed of the games.
             variant: a task type; "all" or None for all in equal parts.
-            **options: of the environment.
+            **options: options of the environment.
         """
         from tstar_envs.envs.alfworld.generate import practice_set
 
@@ -246,7 +257,7 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
         return None if steps is None else float(steps)
 
     def modifies_state(self, action: str) -> bool:
-        """True for every well-formed command of a verb that can change something."""
+        """Check whether a command may modify the state: true for well-formed commands of state-changing verbs."""
         return can_change(action) and (
             self._conditions.go_modifies or not " ".join(action.lower().split()).startswith("go to ")
         )

@@ -1,4 +1,4 @@
-"""Experts: one that knows the household and wins in the fewest steps, one that searches as an agent must."""
+"""Expert policies: an optimal planner that knows the household, and one that searches like an agent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _TREATMENT = {"isclean": CLEAN, "ishot": HEAT, "iscool": COOL}
 
 
 class Errand(NamedTuple):
-    """A stop: where, whether the receptacle must be open, what is done there ("" for being there) and with which object."""
+    """Stop of a plan.
+
+    Its fields are the location, whether the receptacle must be open, the verb ("" for only going there) and the object.
+    """
 
     receptacle: int
     needs_open: bool
@@ -45,7 +48,10 @@ Errands = tuple[Errand, ...]
 
 @lru_cache(maxsize=8192)
 def plan(game: Game, household: Household) -> Errands | None:
-    """The errands of a shortest way to win, empty if it is won, None if it cannot be."""
+    """Plan the errands of a shortest solution.
+
+    Empty if the game is won, None if it cannot be won.
+    """
     if game.won(household):
         return ()
     best: Errands | None = None
@@ -58,7 +64,7 @@ def plan(game: Game, household: Household) -> Errands | None:
 
 
 def price(game: Game, household: Household, errands: Errands) -> int:
-    """Steps that errands take from where the household stands."""
+    """Count the steps of errands from the current state."""
     steps, location, opened = 0, household.location, set(household.opened)
     for receptacle, needs_open, verb, _ in errands:
         there = game.location_of[receptacle]
@@ -72,13 +78,13 @@ def price(game: Game, household: Household, errands: Errands) -> int:
 
 
 def distance(game: Game, household: Household) -> int | None:
-    """Steps of a shortest way to win, None if there is none."""
+    """Count the steps of a shortest solution; None if there is none."""
     errands = plan(game, household)
     return None if errands is None else price(game, household, errands)
 
 
 def first_command(game: Game, household: Household, errands: Errands) -> tuple[Command, str]:
-    """The command that errands begin with, as the rules see it and as text."""
+    """Get the first command of errands, parsed and as text."""
     receptacle, needs_open, verb, thing = errands[0]
     if game.location_of[receptacle] != household.location:
         command = Command(GO, receptacle)
@@ -90,18 +96,18 @@ def first_command(game: Game, household: Household, errands: Errands) -> tuple[C
 
 
 def text_of(game: Game, household: Household, command: Command) -> str:
-    """How a command that the household allows is written."""
+    """Get the text of an admissible command."""
     return next(text for text, other in situation(game, household).commands.items() if other == command)
 
 
 def _ways(game: Game, household: Household) -> Iterator[Errands]:
-    """Orders of errands that win; what they leave out cannot be shorter."""
+    """Generate candidate plans that include a shortest solution."""
     for errands in _looking(game, household) if game.goal.lamp_kind else _placing(game, household):
         yield from with_free_hand(game, household, errands)
 
 
 def with_free_hand(game: Game, household: Household, errands: Errands) -> Iterator[Errands]:
-    """Errands that begin with putting away what is held, unless it is moved to its place before anything else is taken."""
+    """Put down the held object first, unless the plan moves it before taking anything else."""
     handled = next((errand.verb for errand in errands if errand.verb in (TAKE, MOVE)), MOVE)
     if household.held == NOTHING or handled == MOVE:
         yield errands
@@ -111,7 +117,7 @@ def with_free_hand(game: Game, household: Household, errands: Errands) -> Iterat
 
 
 def _fetching(game: Game, household: Household, thing: int) -> Iterator[Errands]:
-    """How a thing gets into the (empty) hand."""
+    """Generate errands that take an object with an empty hand."""
     if thing == household.held:
         yield ()
     elif thing in game.pickupable:
@@ -143,7 +149,7 @@ def _placing(game: Game, household: Household) -> Iterator[Errands]:
         movable = [o for o in game.targets if o not in ready and destination in game.fitting[o]]
         for chosen in permutations(movable, goal.count - len(ready)):
             if household.held in chosen[1:]:
-                continue  # what is in the hand comes first
+                continue  # the held object comes first
             tours: list[Errands] = [()]
             for thing in chosen:
                 end = Errand(destination, True, MOVE, thing)
@@ -162,7 +168,10 @@ def _looking(game: Game, household: Household) -> Iterator[Errands]:
 
 
 def _places_to_drop(game: Game, household: Household, errands: Errands) -> list[int]:
-    """Where to put away what is held: of the places at hand, at the next stop, and elsewhere the cheapest, and every stop."""
+    """List places to put down the held object.
+
+    These are every stop, and the cheapest place here, at the next stop and elsewhere.
+    """
     found: dict[tuple[bool, bool], int] = {}
     next_stop = game.location_of[errands[0].receptacle]
     takers = game.fitting[household.held]
@@ -176,9 +185,9 @@ def _places_to_drop(game: Game, household: Household, errands: Errands) -> list[
 
 WORDINGS = 4
 _SENTENCE = re.compile(r"(?:^|(?<=\. ))[a-z]")
-# {x}: the object, {k}: its kind, {r}: the receptacle, {v}: what is done with the object, {n}: "a" or "another"
+# {x}: the object, {k}: its type, {r}: the receptacle, {v}: the verb, {n}: "a" or "another"
 _THOUGHTS: dict[str, tuple[str, str, str, str]] = {
-    # What is wanted is named before anything is said of where it is: who reads on from the name finds it in what is seen, or does not.
+    # The object is named before its place, so that a policy can check the name against what it sees.
     "go to look for it": (
         "I need {n} {k} and see none. {r} is a likely place for one, so I go there.",
         "I look for {n} {k}: none here. I try {r} next.",
@@ -293,7 +302,7 @@ _THOUGHTS: dict[str, tuple[str, str, str, str]] = {
 def thought(
     game: Game, household: Household, errands: tuple[Errand, ...], command: Command, wording: int
 ) -> str:
-    """What is thought before a command, the first of some errands."""
+    """Word the thought before the first command of errands."""
     errand = errands[0]
     going = {GO: "go to", OPEN: "open to", EXAMINE_RECEPTACLE: "examine to"}.get(command.verb, "")
     placing = (
@@ -331,7 +340,10 @@ _MISTAKES = ("I try this: {a}.", "Perhaps it helps to {a}.", "Next I {a}.", "It 
 
 @lru_cache(maxsize=4096)
 def next_step(game: Game, household: Household, wording: int = 0) -> tuple[str, str] | None:
-    """The expert's thought and action; None if the game is won or lost. ``wording`` counts modulo 4."""
+    """Choose the expert's thought and action; None if the game is won or lost.
+
+    ``wording`` counts modulo 4.
+    """
     errands = plan(game, household)
     if not errands:
         return None
@@ -340,10 +352,10 @@ def next_step(game: Game, household: Household, wording: int = 0) -> tuple[str, 
 
 
 def mistake(game: Game, household: Household, rng: StableRandom) -> tuple[str, str]:
-    """A command that does not lead nearer to the goal.
+    """Choose a command that makes no progress.
 
-    Whoever looks for an object mostly looks in a wrong place, as one does who cannot know where things are, and now and then sees
-    what is not there (the only mistake that the rules refuse).
+    While searching, it is mostly a look into a wrong place, as by an agent that cannot know where things are. Sometimes it takes
+    an object that is not there, the only such command that is invalid.
     """
     errands = plan(game, household)
     if errands and errands[0].verb == TAKE:
@@ -361,7 +373,7 @@ def mistake(game: Game, household: Household, rng: StableRandom) -> tuple[str, s
     for text in texts[:_TRIES]:
         if _leads_nowhere(game, household, commands[text]):
             return _say_mistake(text, rng), text
-    return _say_mistake("look", rng), "look"  # never leads anywhere
+    return _say_mistake("look", rng), "look"  # never makes progress
 
 
 def _leads_nowhere(game: Game, household: Household, command: Command) -> bool:
@@ -370,7 +382,7 @@ def _leads_nowhere(game: Game, household: Household, command: Command) -> bool:
 
 
 def _imagined(game: Game, household: Household, errand: Errand, rng: StableRandom) -> tuple[str, str] | None:
-    """Take the object from a place at hand where it is not: a command that does nothing."""
+    """Take the object from a nearby place where it is not, an invalid command."""
     near = [
         r
         for r in game.reachable
@@ -386,7 +398,7 @@ def _imagined(game: Game, household: Household, errand: Errand, rng: StableRando
 
 
 def _elsewhere(game: Game, household: Household, rng: StableRandom) -> list[tuple[Command, str]]:
-    """Where one could look for the object in vain, in order of trying: what is closed here, then other places that take its kind."""
+    """List wrong places to search, in order: closed receptacles here, then other places that fit the object."""
     right = {game.location_of[r] for r in game.reachable if set(game.targets) & set(household.contents[r])}
     likely = frozenset[int]().union(*(game.fitting[thing] for thing in game.targets))
     wrong = [
@@ -407,12 +419,14 @@ def _say_mistake(text: str, rng: StableRandom) -> str:
 def next_search_step(
     game: Game, household: Household, seen: Seen, wording: int = 0
 ) -> tuple[str, str] | None:
-    """Thought and action; None if the game is won, or cannot be won with what there is to be found.
+    """Choose thought and action of the searching expert.
+
+    None if the game is won or cannot be won.
 
     Args:
         game: the game.
-        household: where it stands; of it only what was seen is looked at.
-        seen: the receptacles whose contents were seen.
+        household: current state; only its seen part is used.
+        seen: receptacles whose contents were seen.
         wording: how the thought is put, counted modulo 4.
     """
     if game.won(household):
@@ -430,7 +444,10 @@ def next_search_step(
 
 
 def _believed(game: Game, household: Household, seen: Seen) -> Household:
-    """The household without what was not seen. What an agent put somewhere itself it knows."""
+    """Hide the unseen part of the household.
+
+    Objects that the agent itself put down are known.
+    """
     start = game.start
     contents = tuple(
         [
@@ -445,7 +462,10 @@ def _believed(game: Game, household: Household, seen: Seen) -> Household:
 
 
 def _partial(game: Game, believed: Household) -> Errands:
-    """What can be done while something is still to be found: take what is to be looked at, or bring the first of two objects."""
+    """Plan what is possible while an object is missing.
+
+    The expert takes the object to look at, or places the first of two.
+    """
     if game.goal.lamp_kind:
         taking = [
             way
@@ -464,15 +484,16 @@ def _partial(game: Game, believed: Household) -> Errands:
 
 @lru_cache(maxsize=1024)
 def _single(game: Game) -> Game:
-    """The game of placing one object instead of two."""
+    """Reduce the goal from two objects to one."""
     return replace(game, goal=replace(game.goal, count=1))
 
 
 def _look_around(game: Game, household: Household, seen: Seen) -> tuple[Errand, Command] | None:
-    """Where to look next for the object, or for a lamp once the object is in the hand; None if everything was seen.
+    """Choose where to search next; None if everything was seen.
 
-    What may hold such a thing comes first, then kinds of receptacles of which there are few, then what need not be opened: of a
-    thing that is as likely in either kind, one fridge says more than one of ten cabinets.
+    It searches for the object, or for a lamp once the object is held. The order is: receptacles that fit the object, rare
+    receptacle types, open ones. If an object is as likely in either type,
+    looking into the only fridge tells more than looking into one of ten cabinets.
     """
     lamp = bool(game.goal.lamp_kind) and household.held in game.targets
     wanted = game.destinations if lamp else game.targets
@@ -480,14 +501,14 @@ def _look_around(game: Game, household: Household, seen: Seen) -> tuple[Errand, 
     if not wanted or not unseen:
         return None
     likely = frozenset[int]().union(*(game.fitting[thing] for thing in wanted))
-    many = Counter(game.receptacle_kinds[r] for r in game.reachable)
+    many = Counter(game.receptacle_types[r] for r in game.reachable)
 
     def order(r: int) -> tuple[bool, bool, int, int]:
         steps = 1 + (r in game.openable)
         return (
             r not in likely,
             game.location_of[r] != household.location,
-            steps * many[game.receptacle_kinds[r]],
+            steps * many[game.receptacle_types[r]],
             -r,
         )
 

@@ -1,4 +1,4 @@
-"""Games: facts, names and states of a household, and a game built from them."""
+"""Games: facts, names and states of a household."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-NOTHING = -1  # no object held, no location
+NOTHING = -1  # no held object, or no location
 
 
 class Household(NamedTuple):
-    """The room, and the agent in it: everything that commands change and that a later answer depends on.
+    """State of the room and the agent: everything that commands change and later answers depend on.
 
-    ``contents[r]`` are the objects in receptacle r and ``lying[o]`` the locations of object o, both ascending. ``left`` holds the
-    pairs (object, receptacle) where the object was taken out and not put back: the game lists such an object "next to" the
-    receptacle when it lies at the same location.
+    ``contents[r]`` are the objects in receptacle r and ``lying[o]`` the locations of object o, both ascending. ``left`` holds pairs
+    (object, receptacle) where the object was taken out and not put back. If such an object lies at the location of the receptacle,
+    the game lists it "next to" the receptacle.
     """
 
     location: int
@@ -36,7 +36,10 @@ NOTHING_SEEN: Seen = frozenset()
 
 
 class Answer(NamedTuple):
-    """What the engine says after a command: its text, the admissible commands as it lists them, whether the game is won."""
+    """Answer of the engine.
+
+    It has the text, the admissible commands in the engine's order, and whether the game is won.
+    """
 
     feedback: str
     admissible: tuple[str, ...]
@@ -44,19 +47,19 @@ class Answer(NamedTuple):
 
 
 class Mirrored(NamedTuple):
-    """The original engine's side of a state: what was typed to get there, and its answer."""
+    """Original engine's part of a state: the commands so far and its last answer."""
 
     history: tuple[str, ...]
     answer: Answer
 
 
 class State(NamedTuple):
-    """Where an episode stands.
+    """State of an episode.
 
     Attributes:
-        household: what commands have made of it.
-        seen: the receptacles whose contents were shown.
-        mirrored: under the original engine what was typed and its answer, else None.
+        household: current state of the household.
+        seen: receptacles whose contents were shown.
+        mirrored: the original engine's part, None without it.
     """
 
     household: Household
@@ -64,7 +67,7 @@ class State(NamedTuple):
     mirrored: Mirrored | None = None
 
 
-# Properties of objects that the domain knows, and the marks that actions leave on them.
+# Properties of objects in the domain, and the marks that actions set.
 ABILITIES = (
     "pickupable",
     "isreceptacleobject",
@@ -75,7 +78,7 @@ ABILITIES = (
     "sliceable",
 )
 MARKS = ("isclean", "ishot", "iscool", "istoggled", "issliced")
-# Verb -> kinds of things that it is done with: receptacles, of "slice" objects. A game file's own domain may name others.
+# verb -> types of its tools: receptacles, objects for "slice"; a game file's domain may differ
 TOOLS: Mapping[str, frozenset[str]] = {
     "clean": frozenset({"sinkbasin"}),
     "heat": frozenset({"microwave"}),
@@ -86,15 +89,15 @@ TOOLS: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Goal:
-    """What must become true; the six kinds of task are combinations of these.
+    """Goal of a game; the six task types are combinations of these fields.
 
     Attributes:
-        object_kind: of the object to place, or to look at.
-        receptacle_kind: where it must be; "" in tasks of looking.
-        lamp_kind: what must be turned on beside the agent while it holds the object; "" in tasks of placing.
-        count: how many objects must be in one receptacle.
-        marks: what must have been done to the object: ``isclean``, ``ishot``, ``iscool``.
-        lamp_in_receptacle: whether the lamp counts where its receptacle is, as in the published games, or where it lies itself.
+        object_kind: type of the object to place or to look at.
+        receptacle_kind: type of the target receptacle; "" in look tasks.
+        lamp_kind: type of the lamp to turn on next to the agent that holds the object; "" in place tasks.
+        count: number of objects that must be in one receptacle.
+        marks: required marks of the object: ``isclean``, ``ishot``, ``iscool``.
+        lamp_in_receptacle: True if the location of the lamp's receptacle counts, as in the published games; False for the lamp's own.
     """
 
     object_kind: str
@@ -106,7 +109,7 @@ class Goal:
 
     @property
     def task_type(self) -> str:
-        """ALFRED's name of the task, ``pick_and_place_simple`` and so on."""
+        """ALFRED's name of the task type, such as ``pick_and_place_simple``."""
         if self.lamp_kind:
             return "look_at_obj_in_light"
         if self.count == 2:
@@ -119,7 +122,7 @@ TREATED = {
     "ishot": "pick_heat_then_place_in_recep",
     "iscool": "pick_cool_then_place_in_recep",
 }
-# Mark -> the ability that an object needs for it.
+# mark -> ability that an object needs for it
 NEEDED_ABILITY = {
     "isclean": "cleanable",
     "ishot": "heatable",
@@ -131,27 +134,27 @@ NEEDED_ABILITY = {
 
 @dataclass
 class Facts:
-    """The relations of the domain ``alfred``.
+    """Initial facts of a game: the relations of the domain ``alfred``.
 
     Attributes:
-        receptacle_kinds: receptacle -> kind.
-        object_kinds: object -> kind.
+        receptacle_types: receptacle -> type.
+        object_types: object -> type.
         receptacle_location: receptacle -> location.
-        object_locations: pairs (object, location); where an object is sliced and whether it lies beside a receptacle.
+        object_locations: pairs (object, location); used for slicing and for "next to" a receptacle.
         inside: pairs (object, receptacle).
         nested: pairs (inner object, outer object).
-        abilities: one of ``ABILITIES`` -> the objects that have it.
-        marks: one of ``MARKS`` -> the objects that bear it at the start.
+        abilities: one of ``ABILITIES`` -> objects that have it.
+        marks: one of ``MARKS`` -> objects that have it at the start.
         openable: receptacles that can be opened.
         opened: receptacles that are open at the start.
-        fits: pairs (kind of receptacle, kind of object) that go together.
-        agent_location: where the agent is.
-        held: the object that the agent holds, "" for none.
-        named: further raw ids that occur in a fact; they count in the numbering of names.
+        fits: pairs (receptacle type, object type) that fit.
+        agent_location: location of the agent.
+        held: object that the agent holds, "" for none.
+        named: other raw ids in the facts; they count in the numbering of names.
     """
 
-    receptacle_kinds: dict[str, str] = field(default_factory=dict)
-    object_kinds: dict[str, str] = field(default_factory=dict)
+    receptacle_types: dict[str, str] = field(default_factory=dict)
+    object_types: dict[str, str] = field(default_factory=dict)
     receptacle_location: dict[str, str] = field(default_factory=dict)
     object_locations: set[tuple[str, str]] = field(default_factory=set)
     inside: set[tuple[str, str]] = field(default_factory=set)
@@ -170,7 +173,7 @@ _SEPARATOR = "_bar_"
 
 
 def demangle(ids: Iterable[str]) -> dict[str, str]:
-    """Raw id -> name as it is shown and typed."""
+    """Map raw ids to displayed names."""
     ordered = sorted(ids)
     bases = {}
     for raw in ordered:
@@ -181,19 +184,19 @@ def demangle(ids: Iterable[str]) -> dict[str, str]:
     names = {}
     for raw in ordered:
         base = bases.get(raw, "")
-        # What has no part after a bar gets no number, and the wrapper leaves the space in front of it standing.
+        # An id without a part after a bar gets no number; ALFWorld's wrapper keeps the space in front of it.
         names[raw] = f"{base} {left[base]}" if base else f"{raw} "
         left[base] -= 1
     return names
 
 
 class Phrase(NamedTuple):
-    """A sentence with gaps.
+    """Sentence template with gaps.
 
     Attributes:
-        texts: what stands between the gaps, one more than there are gaps.
-        gaps: what each gap names: ``o`` object, ``r`` receptacle, ``l`` location, ``k`` knife.
-        contents: whether what is in or on the receptacle follows.
+        texts: texts around the gaps, one more than gaps.
+        gaps: content of each gap: ``o`` object, ``r`` receptacle, ``l`` location, ``k`` knife.
+        contents: True if the contents of the receptacle follow.
     """
 
     texts: tuple[str, ...]
@@ -201,7 +204,7 @@ class Phrase(NamedTuple):
     contents: bool = False
 
     def fill(self, names: Mapping[str, str]) -> str:
-        """The sentence with names in its gaps."""
+        """Fill the gaps with names."""
         pieces = [self.texts[0]]
         for gap, text in zip(self.gaps, self.texts[1:], strict=True):
             pieces += (names[gap], text)
@@ -229,11 +232,11 @@ ANSWERS: Mapping[str, Phrase] = {
 
 @dataclass(frozen=True)
 class Wording:
-    """What a game says in its own way.
+    """Wording that differs between game files.
 
     Attributes:
         move: the command that puts an object down.
-        answers: verb -> the answer to it.
+        answers: verb -> answer.
         help: the answer to ``help``; "" if the game does not know that command.
     """
 
@@ -242,7 +245,7 @@ class Wording:
     help: str = ""
 
     def before_0_4(self) -> Wording:
-        """The wording with ``put`` for putting down, as ALFWorld's games had it before release 0.4 and agents of that time learnt it."""
+        """Replace ``move`` with ``put``, the wording of ALFWorld's games before release 0.4."""
         return replace(
             self,
             move=_phrase("put |o| in/on |r|"),
@@ -250,7 +253,7 @@ class Wording:
         )
 
 
-# What of a ``Game`` is given; the rest of it is worked out from this.
+# Independent fields of a ``Game``; the other fields are derived from them.
 GIVEN = (
     "task",
     "goal",
@@ -258,8 +261,8 @@ GIVEN = (
     "receptacle_names",
     "object_names",
     "location_names",
-    "receptacle_kinds",
-    "object_kinds",
+    "receptacle_types",
+    "object_types",
     "location_of",
     "openable",
     "pickupable",
@@ -277,29 +280,29 @@ GIVEN = (
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class Game:
-    """One game.
+    """Game: its goal, names, properties and start.
 
     Attributes:
-        task: the task in words, as the game words it.
-        goal: when the game is won.
-        wording: what its release says in its own way.
+        task: task description in the game's words.
+        goal: winning condition.
+        wording: wording of its release.
         receptacle_names, object_names, location_names: names by number.
-        receptacle_kinds, object_kinds: kinds by number, "" if the file names none.
+        receptacle_types, object_types: types by number, "" if the file has none.
         location_of: location of each receptacle, ``NOTHING`` if it has none.
-        receptacles_at: the receptacles of each location.
+        receptacles_at: receptacles of each location.
         reachable: receptacles that have a location.
-        openable: receptacles.
-        pickupable, holders, cleanable, heatable, coolable, toggleable, sliceable: objects; holders are those that things can be in.
-        tools: verb -> kinds of what it is done with (``TOOLS`` unless the game's file says otherwise).
-        appliances: verb -> the receptacles that it is done with.
+        openable: receptacles that can be opened.
+        pickupable, holders, cleanable, heatable, coolable, toggleable, sliceable: objects with this property; holders can contain objects.
+        tools: verb -> types of its tools (``TOOLS`` unless the game file differs).
+        appliances: verb -> receptacles that serve as its tool.
         knives: objects that slice.
-        fitting: for each object the receptacles that take it.
+        fitting: for each object the receptacles that it fits.
         nested: for each object the objects in it.
         numbers: name -> ("receptacle" or "object", number).
-        go_to: for each location the commands that lead elsewhere, sorted; the last entry is for a location without receptacles.
-        start: the household at the start.
-        targets: objects that the goal is about.
-        destinations: receptacles that the goal is about, or lamps in a task of looking.
+        go_to: for each location the sorted ``go to`` commands; the last entry is for a location without receptacles.
+        start: household at the start.
+        targets: objects of the goal.
+        destinations: receptacles of the goal, or lamps in a look task.
     """
 
     task: str
@@ -308,8 +311,8 @@ class Game:
     receptacle_names: tuple[str, ...]
     object_names: tuple[str, ...]
     location_names: tuple[str, ...]
-    receptacle_kinds: tuple[str, ...]
-    object_kinds: tuple[str, ...]
+    receptacle_types: tuple[str, ...]
+    object_types: tuple[str, ...]
     location_of: tuple[int, ...]
     receptacles_at: tuple[tuple[int, ...], ...]
     reachable: tuple[int, ...]
@@ -333,18 +336,18 @@ class Game:
     destinations: tuple[int, ...]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Game:
-        return self  # never changed, so copies of an environment share it
+        return self  # immutable, so copies of an environment share it
 
     def here(self, household: Household) -> tuple[int, ...]:
-        """The receptacles at the agent's location."""
+        """List the receptacles at the agent's location."""
         return self.receptacles_at[household.location]
 
     def accessible(self, household: Household, receptacle: int) -> bool:
-        """Whether things can be taken out of and put into a receptacle: it is open or needs no opening."""
+        """Check whether a receptacle is open or needs no opening."""
         return receptacle not in self.openable or receptacle in household.opened
 
     def won(self, household: Household) -> bool:
-        """Whether the goal holds."""
+        """Check whether the goal holds."""
         if self.goal.lamp_kind:
             return household.held in self.targets and any(
                 self._lit(household, lamp) for lamp in self.destinations
@@ -369,7 +372,7 @@ class Game:
 
 
 def marked_objects(household: Household, mark: str) -> frozenset[int]:
-    """The objects that bear a mark (``MARKS``)."""
+    """Get the objects that have a mark (``MARKS``)."""
     return {
         "isclean": household.clean,
         "ishot": household.hot,
@@ -382,16 +385,16 @@ def marked_objects(household: Household, mark: str) -> frozenset[int]:
 def build_game(
     facts: Facts, goal: Goal, task: str, wording: Wording, tools: Mapping[str, frozenset[str]] = TOOLS
 ) -> Game:
-    """Make a game of what is true at its start.
+    """Build a game from its initial facts.
 
     Args:
-        facts: true at the start.
-        goal: when the game is won.
-        task: in words.
-        wording: of the answers.
-        tools: verb -> kinds of what it is done with.
+        facts: initial facts.
+        goal: winning condition.
+        task: task description.
+        wording: wording of commands and answers.
+        tools: verb -> types of its tools.
     """
-    receptacles, objects = sorted(facts.receptacle_kinds), sorted(facts.object_kinds)
+    receptacles, objects = sorted(facts.receptacle_types), sorted(facts.object_types)
     receptacle_number = {raw: number for number, raw in enumerate(receptacles)}
     object_number = {raw: number for number, raw in enumerate(objects)}
     names = demangle({*receptacles, *objects, *facts.named})
@@ -414,16 +417,16 @@ def build_game(
         if location != NOTHING:
             here[location].append(receptacle)
     able = {ability: _numbers(members, object_number) for ability, members in facts.abilities.items()}
-    object_kinds = tuple([facts.object_kinds[raw] for raw in objects])
-    receptacle_kinds = tuple([facts.receptacle_kinds[raw] for raw in receptacles])
+    object_types = tuple([facts.object_types[raw] for raw in objects])
+    receptacle_types = tuple([facts.receptacle_types[raw] for raw in receptacles])
     receptacle_names, object_names = (
         tuple([names[raw] for raw in receptacles]),
         tuple([names[raw] for raw in objects]),
     )
     takers: dict[str, frozenset[int]] = {}
-    for kind in set(object_kinds):
+    for kind in set(object_types):
         takers[kind] = frozenset(
-            [r for r, taker in enumerate(receptacle_kinds) if (taker, kind) in facts.fits]
+            [r for r, taker in enumerate(receptacle_types) if (taker, kind) in facts.fits]
         )
     reachable = tuple([r for r, location in enumerate(location_of) if location != NOTHING])
     every_go = sorted([(f"go to {receptacle_names[r]}", r) for r in reachable])
@@ -456,15 +459,15 @@ def build_game(
     needed = [able[NEEDED_ABILITY[mark]] for mark in goal.marks]
     targets = [
         o
-        for o, kind in enumerate(object_kinds)
+        for o, kind in enumerate(object_types)
         if kind == goal.object_kind and all(o in members for members in needed)
     ]
     if goal.lamp_kind:
         destinations = [
-            o for o, kind in enumerate(object_kinds) if kind == goal.lamp_kind and o in able["toggleable"]
+            o for o, kind in enumerate(object_types) if kind == goal.lamp_kind and o in able["toggleable"]
         ]
     else:
-        destinations = [r for r, kind in enumerate(receptacle_kinds) if kind == goal.receptacle_kind]
+        destinations = [r for r, kind in enumerate(receptacle_types) if kind == goal.receptacle_kind]
     numbers = {name: ("object", number) for number, name in enumerate(object_names)}
     numbers.update({name: ("receptacle", number) for number, name in enumerate(receptacle_names)})
     return Game(
@@ -474,8 +477,8 @@ def build_game(
         receptacle_names=receptacle_names,
         object_names=object_names,
         location_names=tuple([names.get(raw, raw) for raw in locations]),
-        receptacle_kinds=receptacle_kinds,
-        object_kinds=object_kinds,
+        receptacle_types=receptacle_types,
+        object_types=object_types,
         location_of=location_of,
         receptacles_at=tuple([tuple(r) for r in here]),
         reachable=reachable,
@@ -489,12 +492,12 @@ def build_game(
         sliceable=able["sliceable"],
         tools=tools,
         appliances={
-            verb: frozenset([r for r, kind in enumerate(receptacle_kinds) if kind in kinds])
+            verb: frozenset([r for r, kind in enumerate(receptacle_types) if kind in kinds])
             for verb, kinds in tools.items()
             if verb != "slice"
         },
-        knives=frozenset([o for o, kind in enumerate(object_kinds) if kind in tools["slice"]]),
-        fitting=tuple([takers[kind] for kind in object_kinds]),
+        knives=frozenset([o for o, kind in enumerate(object_types) if kind in tools["slice"]]),
+        fitting=tuple([takers[kind] for kind in object_types]),
         nested={outer: tuple(sorted(inner)) for outer, inner in nested.items()},
         numbers=numbers,
         go_to=go_to,

@@ -1,8 +1,9 @@
-"""Game generator: houses, the distribution of tasks, scenes, the files of the mini tier, and practice.
+"""Game generator: houses, task distribution, scenes, files of the mini tier, and practice sets.
 
-``python -m tstar_envs.envs.alfworld.generate --out FOLDER`` writes the shipped files. The distribution is that of the published games,
-whose folders are called ``task-Object-None-Receptacle-Scene``: ``--paths FILE --out FOLDER`` derives it anew from a JSON list of such
-paths. That list lacks objects whose names begin with A or B, 404 games by the published totals; ``ESTIMATED`` fills them in.
+``python -m tstar_envs.envs.alfworld.generate --out FOLDER`` writes the shipped files. The task distribution is that of the
+published games, whose folders are named ``task-Object-None-Receptacle-Scene``. ``--paths FILE --out FOLDER`` derives it from a
+JSON list of such paths. Objects with names starting with A or B are missing in that list, 404 games by the published totals;
+``ESTIMATED`` fills them in.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ from tstar_envs.envs.alfworld.rooms import (
     PICK_TWO,
     TASK_TYPES,
     House,
-    ObjectKind,
+    ObjectType,
     Receptacle,
     Scene,
-    object_kinds,
+    object_types,
     write_house,
     write_scene,
 )
 from tstar_envs.envs.alfworld.tasks import Task, load_tasks, task_set
 from tstar_envs.utils import StableRandom
 
-# Numbers of the scenes: K kitchens, L living rooms, B bedrooms, W bathrooms.
+# Scene numbers: K kitchens, L living rooms, B bedrooms, W bathrooms.
 SCENES = {"K": range(1, 31), "L": range(201, 231), "B": range(301, 331), "W": range(401, 431)}
-# The rooms of the unseen validation set of ALFWorld; nobody trains in them.
+# Rooms of ALFWorld's unseen validation set, never used for training.
 UNSEEN = frozenset({10, 219, 308, 424})
-# room -> kind of receptacle -> the numbers of them that occur, each equally often.
+# room -> receptacle type -> possible counts, equally likely
 _FURNITURE: dict[str, dict[str, tuple[int, ...]]] = {
     "K": {
         "Cabinet": (3, 4, 4, 5, 6, 6, 7, 8, 8, 9, 9, 11, 13, 13, 15, 18, 20, 26),
@@ -111,9 +112,9 @@ _FURNITURE: dict[str, dict[str, tuple[int, ...]]] = {
         "TowelHolder": (1, 1, 2),
     },
 }
-# Of how many rooms in ten there is a lamp to look at things under.
+# Share of rooms with a desk lamp, in tenths.
 _LAMPS = {"B": 0.7, "L": 0.35}
-# The unseen rooms are few, so they are furnished with what their tasks need.
+# The few unseen rooms are furnished with what their tasks need.
 _CERTAIN = {
     10: {"Cabinet": 6, "CounterTop": 3, "Drawer": 3, "Shelf": 3, "DiningTable": 0, "SideTable": 0},
     219: {
@@ -142,7 +143,7 @@ _SHARED_VIEW = 0.12
 
 
 def draw_house(scene: int, seed: int) -> House:
-    """The room of a number, the same for the same seed."""
+    """Draw the room of a scene number, reproducible from the seed."""
     room = next(letter for letter, numbers in SCENES.items() if scene in numbers)
     rng = StableRandom(f"alfworld/house/{seed}/{scene}")
     certain = _CERTAIN.get(scene, {})
@@ -153,7 +154,7 @@ def draw_house(scene: int, seed: int) -> House:
         drawn = rng.choice(numbers)
         for copy in range(certain.get(kind, drawn)):
             position = _position(rng, taken)
-            if not (copy and rng.chance(_SHARED_VIEW)):  # else it shares the view of its neighbour
+            if not (copy and rng.chance(_SHARED_VIEW)):  # else it shares its neighbour's view
                 views.append(_view(rng, views))
             receptacles.append(Receptacle(kind, position, len(views) - 1))
     lamps = 1 + rng.below(2) if scene in UNSEEN or rng.chance(_LAMPS.get(room, 0.0)) else 0
@@ -162,7 +163,7 @@ def draw_house(scene: int, seed: int) -> House:
 
 def _position(rng: StableRandom, taken: set[tuple[int, int, int]]) -> tuple[int, int, int]:
     while True:
-        # Even centimetres far apart: objects stand around the middle of what they are in, and no two at one point.
+        # Positions are even and far apart, so that objects, placed around the middle of their receptacle, never coincide.
         position = rng.below(20) * 40 - 400, 10 + rng.below(8) * 20, rng.below(20) * 40 - 400
         if position not in taken:
             taken.add(position)
@@ -178,7 +179,7 @@ def _view(rng: StableRandom, views: list[tuple[int, int, int, int]]) -> tuple[in
 
 FILE = Path(__file__).parent / "data" / "distribution.json"
 _PATH = re.compile(r"(?<![a-z_])([a-z_]++)-([A-Za-z]+)-None-([A-Za-z]+)-(\d+)")
-# task -> lines of room, object, and receptacles with their counts
+# task -> lines with room, object, and receptacles with their counts
 ESTIMATED = {
     PICK: (
         "B AlarmClock Desk 5 Dresser 4 Shelf 3 SideTable 4",
@@ -216,7 +217,7 @@ ESTIMATED = {
 
 
 class TaskParameters(NamedTuple):
-    """What a game is about: the room, the object, and the receptacle it goes to (or the lamp)."""
+    """Parameters of a game: room, object, and target receptacle (or lamp)."""
 
     room: str
     object: str
@@ -224,7 +225,7 @@ class TaskParameters(NamedTuple):
 
 
 def derive(paths: Iterable[str]) -> dict[str, Counter[TaskParameters]]:
-    """Counts of parameters by task type, of games in the training rooms."""
+    """Count the parameters of games in the training rooms, by task type."""
     counts: dict[str, Counter[TaskParameters]] = {task: Counter() for task in TASK_TYPES.values()}
     for path in paths:
         for task, object_, receptacle, scene in _PATH.findall(path):
@@ -240,7 +241,7 @@ def derive(paths: Iterable[str]) -> dict[str, Counter[TaskParameters]]:
 
 
 def write_counts(counts: dict[str, Counter[TaskParameters]]) -> str:
-    """The table as the shipped file has it."""
+    """Serialize the table for the shipped file."""
     lines = [
         f" {json.dumps(task)}: "
         + json.dumps({" ".join(parameters): count for parameters, count in sorted(table.items())})
@@ -251,7 +252,7 @@ def write_counts(counts: dict[str, Counter[TaskParameters]]) -> str:
 
 @lru_cache(maxsize=1)
 def load_counts() -> dict[str, tuple[tuple[TaskParameters, int], ...]]:
-    """The shipped table: task type -> parameters with their counts."""
+    """Load the shipped table: task type -> parameters with counts."""
     table = json.loads(FILE.read_text(encoding="utf-8"))
     return {
         task: tuple((TaskParameters(*key.split()), count) for key, count in counts.items())
@@ -260,7 +261,7 @@ def load_counts() -> dict[str, tuple[tuple[TaskParameters, int], ...]]:
 
 
 def derive_command() -> None:
-    """Command line."""
+    """Run the command line that derives the distribution."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--paths",
@@ -284,33 +285,33 @@ if __name__ == "__main__":
 
 
 SEED = 20260101
-# Of how many rooms that can have a kind of object a game has it, how many copies there are, and how much likelier things lie open.
+# Share of suitable rooms that contain an object type, number of copies, and preference for open places.
 _PRESENT = 0.85
 _COPIES = (1, 1, 1, 2, 2, 2, 2, 3, 3, 3)
 _OPEN_WEIGHT = 3
 
 
 def draw_houses(seed: int = SEED) -> dict[int, House]:
-    """Draw every room."""
+    """Draw all rooms."""
     return {scene: draw_house(scene, seed) for scenes in SCENES.values() for scene in scenes}
 
 
 def possible(task: str, parameters: TaskParameters, house: House) -> bool:
-    """Whether a house has what a game needs."""
+    """Check whether a house has what a game needs."""
     if house.room != parameters.room:
         return False
     if task == LOOK:
-        return house.lamps > 0 and bool(_spots(object_kinds()[parameters.object], house))
+        return house.lamps > 0 and bool(_spots(object_types()[parameters.object], house))
     if not house.of_kind(parameters.receptacle):
         return False
     return any(
         house.receptacles[spot].kind != parameters.receptacle
-        for spot in _spots(object_kinds()[parameters.object], house)
+        for spot in _spots(object_types()[parameters.object], house)
     )
 
 
-def _spots(kind: ObjectKind, house: House) -> list[int]:
-    """Where an object of a kind can be, places in the open several times."""
+def _spots(kind: ObjectType, house: House) -> list[int]:
+    """List the places for an object of a type; open places occur several times."""
     return [
         number
         for number, receptacle in enumerate(house.receptacles)
@@ -320,10 +321,10 @@ def _spots(kind: ObjectKind, house: House) -> list[int]:
 
 
 class SceneMaker:
-    """Draws games in given houses.
+    """Generator of games in given houses.
 
     Args:
-        houses: to draw from.
+        houses: candidate houses.
     """
 
     def __init__(self, houses: Sequence[House]) -> None:
@@ -346,12 +347,15 @@ class SceneMaker:
         self._spots: dict[tuple[int, str], list[int]] = {}
 
     def draw(self, task: str, rng: StableRandom) -> Scene:
-        """A game of a task type: its parameters after the real distribution, its house uniformly among those that can have it."""
+        """Draw a game of a task type.
+
+        The parameters follow the published distribution; the house is uniform among the suitable ones.
+        """
         choices, sums, fitting = self._choices[task]
         parameters = choices[bisect(sums, rng.below(sums[-1]))]
         house = rng.choice(fitting[parameters])
         contents: list[list[str]] = [[] for _ in house.receptacles]
-        for kind in object_kinds().values():
+        for kind in object_types().values():
             spots = self._spots_of(kind, house)
             wanted = kind.name == parameters.object
             if wanted and task in (PICK, PICK_TWO):
@@ -361,7 +365,7 @@ class SceneMaker:
             copies = 1 if kind.fixed else rng.choice(_COPIES)
             for _ in range(max(copies, 2) if wanted and task == PICK_TWO else copies):
                 contents[rng.choice(spots)].append(kind.name)
-        lamp_spots = self._spots_of(object_kinds()["DeskLamp"], house) or [
+        lamp_spots = self._spots_of(object_types()["DeskLamp"], house) or [
             number for number, receptacle in enumerate(house.receptacles) if receptacle.kind not in OPENABLE
         ]
         for _ in range(house.lamps):
@@ -375,7 +379,7 @@ class SceneMaker:
             tuple(tuple(inside) for inside in contents),
         )
 
-    def _spots_of(self, kind: ObjectKind, house: House) -> list[int]:
+    def _spots_of(self, kind: ObjectType, house: House) -> list[int]:
         key = house.scene, kind.name
         if key not in self._spots:
             self._spots[key] = _spots(kind, house)
@@ -384,14 +388,14 @@ class SceneMaker:
 
 @lru_cache(maxsize=2)
 def maker_for(unseen: bool, seed: int = SEED) -> SceneMaker:
-    """Games in the four unseen rooms, or in all others."""
+    """Create a generator for the four unseen rooms, or for all others."""
     return SceneMaker([house for house in draw_houses(seed).values() if (house.scene in UNSEEN) == unseen])
 
 
 def fresh_scenes(
     seed: int | str, tasks: Sequence[str] = tuple(TASK_TYPES.values()), unseen: bool = False
 ) -> Iterator[Scene]:
-    """Games without end, the task types in turn.
+    """Generate games endlessly, cycling through the task types.
 
     Args:
         seed: the same seed gives the same games.
@@ -404,7 +408,7 @@ def fresh_scenes(
             yield maker.draw(task, rng)
 
 
-# Split -> games of each task type, in the order of TASK_TYPES; the published 3,553 train games are divided into train and valid.
+# split -> games per task type, in the order of TASK_TYPES; the published 3,553 train games are split into train and valid
 SIZES = {
     "train": (738, 288, 608, 429, 498, 760),
     "valid": (52, 20, 42, 30, 35, 53),
@@ -414,7 +418,7 @@ SIZES = {
 
 
 def build(seed: int = SEED) -> dict[str, bytes]:
-    """The shipped files: name (without ``.gz``) -> bytes. No game occurs twice."""
+    """Build the shipped files as name (without ``.gz``) -> bytes. No game occurs twice."""
     files = {"houses.txt": "".join(map(write_house, draw_houses(seed).values())).encode()}
     seen: set[str] = set()
     for split, sizes in SIZES.items():
@@ -448,7 +452,7 @@ TASKS = 160
 
 @lru_cache(maxsize=1)
 def held_out_lines() -> frozenset[str]:
-    """The shipped games of the other splits than train, as lines of their files."""
+    """Collect the shipped games of all splits except train, as lines of their files."""
     return frozenset(
         f"{str(task.source).rstrip()}"
         for task in load_tasks("all", "mini").tasks.values()
@@ -459,7 +463,7 @@ def held_out_lines() -> frozenset[str]:
 def practice_set(
     seed: int | str, variants: Sequence[str] = tuple(TASK_TYPES), size: int = TASKS
 ) -> LoadedTasks[Task]:
-    """Fresh train tasks, the task types in turn."""
+    """Generate new train tasks, cycling through the task types."""
     held_out = held_out_lines()
     scenes = fresh_scenes(f"practice/{seed}", [TASK_TYPES[variant] for variant in variants])
     kept = islice((scene for scene in scenes if write_scene(scene).rstrip() not in held_out), size)
@@ -470,7 +474,7 @@ def practice_set(
 
 
 def main() -> None:
-    """Command line of the generator."""
+    """Run the command line of the generator."""
     out, seed = generator_command(__doc__, SEED)
     files = build(seed)
     write(out, files, seed)

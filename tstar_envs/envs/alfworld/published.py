@@ -1,4 +1,4 @@
-"""Published game files: PDDL domain, problem, goal and grammar of ``game.tw-pddl``."""
+"""Reader of published game files: PDDL domain, problem, goal and grammar of ``game.tw-pddl``."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ Expression: TypeAlias = "str | list[Expression]"
 
 
 def read_definition(text: str, where: str, what: str = "problem") -> list[Expression]:
-    """The parts of a ``(define ...)`` expression, in lower case, as planners read them.
+    """Parse a ``(define ...)`` expression into its parts, in lower case, as planners do.
 
     Args:
         text: PDDL.
-        where: how errors call the file.
-        what: "problem" or "domain", for the message.
+        where: name of the file in error messages.
+        what: "problem" or "domain", for error messages.
 
     Raises:
-        BadData: not one such expression, or brackets nested more deeply than the limit.
+        BadData: not a single such expression, or brackets nested too deeply.
     """
 
     def check_depth(depth: int) -> None:
-        if depth > 20:  # looking the limit up takes its time
+        if depth > 20:  # reading the limit is slow
             JSON_DEPTH.check(depth, f"{where}, PDDL {what}")
 
     try:
@@ -58,10 +58,10 @@ def read_definition(text: str, where: str, what: str = "problem") -> list[Expres
 
 
 def read_goal(condition: Expression, where: str) -> Goal:
-    """The goal that a PDDL condition says, one of the six of ALFWorld.
+    """Parse a PDDL condition to one of ALFWorld's six goals.
 
     Raises:
-        BadData: it is none of them.
+        BadData: the condition is none of them.
     """
     atoms = set(_atoms(condition, {}, [0], where))
     for count in (1, 2):
@@ -86,9 +86,9 @@ def read_goal(condition: Expression, where: str) -> Goal:
 def _atoms(
     condition: Expression, names: dict[str, str], counter: list[int], where: str
 ) -> Iterator[tuple[str, ...]]:
-    """The facts that a condition of ``and`` and ``exists`` asks for, with a name of its own for every variable."""
+    """Flatten a condition of ``and`` and ``exists`` to its facts, with a unique name for every variable."""
     if isinstance(condition, str) or not condition:
-        raise BadData(f"{where}: the goal has a part {condition!r:.60} that is no condition")
+        raise BadData(f"{where}: the goal has a part {condition!r:.60} that is not a condition")
     head, *rest = condition
     if head == "and":
         for part in rest:
@@ -165,15 +165,15 @@ def _look_goal(atoms: set[tuple[str, ...]]) -> Goal | None:
 
 
 def kind_of(type_name: str) -> str:
-    """The kind that a type of the domain stands for: ``mug`` for ``mugtype``."""
+    """Convert a type of the domain to its name: ``mug`` for ``mugtype``."""
     return type_name.removesuffix("type")
 
 
 def read_problem(text: str, where: str) -> tuple[Facts, Goal]:
-    """Facts and goal of a PDDL problem of the domain ``alfred``; names are read in lower case, as planners do.
+    """Parse facts and goal of a PDDL problem of the domain ``alfred``, in lower case.
 
     Raises:
-        BadData: no such problem, or one that the rules do not cover.
+        BadData: not such a problem, or not covered by the rules.
     """
     sections = {
         str(part[0]): part[1:] for part in read_definition(text, where) if isinstance(part, list) and part
@@ -181,7 +181,7 @@ def read_problem(text: str, where: str) -> tuple[Facts, Goal]:
     for name in (":objects", ":init", ":goal"):
         if name not in sections:
             raise BadData(f"{where}: the PDDL problem has no section {name}")
-    GAME_OBJECTS.check(len(sections[":objects"]) // 3, where)  # each is written "name - type"
+    GAME_OBJECTS.check(len(sections[":objects"]) // 3, where)  # each is "name - type"
     facts = _read_facts(sections[":init"], where)
     goal_section = sections[":goal"]
     if len(goal_section) != 1:
@@ -200,19 +200,19 @@ def _read_facts(init: list[Expression], where: str) -> Facts:
     }
     unary = {**facts.abilities, **facts.marks, "openable": facts.openable, "opened": facts.opened}
     maps = {
-        "receptacletype": facts.receptacle_kinds,
-        "objecttype": facts.object_kinds,
+        "receptacletype": facts.receptacle_types,
+        "objecttype": facts.object_types,
         "receptacleatlocation": facts.receptacle_location,
     }
     for fact in init:
         if not isinstance(fact, list) or not fact or not all(isinstance(word, str) for word in fact):
-            continue  # distances and costs, which the game does not use
+            continue  # distances and costs are not used by the game
         predicate, *arguments = map(str, fact)
         facts.named.update(arguments)
         if predicate in unary and len(arguments) == 1:
             unary[predicate].add(arguments[0])
         elif len(arguments) != 2:
-            continue  # a mark of the planner, such as (checked r)
+            continue  # mark of the planner, such as (checked r)
         elif predicate in relations:
             relations[predicate].add(
                 (kind_of(arguments[0]), kind_of(arguments[1]))
@@ -234,7 +234,7 @@ def _read_facts(init: list[Expression], where: str) -> Facts:
 
 
 def _complete(facts: Facts, where: str) -> None:
-    """What the file leaves unsaid: things without a kind are things all the same."""
+    """Complete the facts: things without a type in the file are included too."""
     if not facts.agent_location:
         raise BadData(f"{where}: the PDDL problem does not say where the agent is (atLocation)")
     pairs = [*facts.inside, *facts.object_locations]
@@ -243,27 +243,27 @@ def _complete(facts: Facts, where: str) -> None:
         *(o for pair in facts.nested for o in pair),
         *([facts.held] if facts.held else []),
     ):
-        facts.object_kinds.setdefault(object_, "")
+        facts.object_types.setdefault(object_, "")
     for mark in (*ABILITIES, *MARKS):
         for object_ in (facts.abilities if mark in facts.abilities else facts.marks)[mark]:
-            facts.object_kinds.setdefault(object_, "")
+            facts.object_types.setdefault(object_, "")
     for receptacle in (
         *facts.receptacle_location,
         *facts.openable,
         *facts.opened,
         *(r for _, r in facts.inside),
     ):
-        facts.receptacle_kinds.setdefault(receptacle, "")
+        facts.receptacle_types.setdefault(receptacle, "")
 
 
-# Operator -> (verb, predicate and variable of what it is done with). The types that may stand there are read.
+# operator -> (verb, predicate and variable of its tool); the allowed types are read from the file
 TOOL_OF = {
     "cleanobject": ("clean", "receptacletype", "?r"),
     "heatobject": ("heat", "receptacletype", "?r"),
     "coolobject": ("cool", "receptacletype", "?r"),
     "sliceobject": ("slice", "objecttype", "?ko"),
 }
-# Digests of the operators of alfred.pddl in alfworld 0.4.2, those types left out; tests make them anew from that package.
+# Digests of the operators of alfred.pddl in alfworld 0.4.2, without those types; tests recompute them from that package.
 OPERATORS = {
     "look": "c5001e4dd3ee0792",
     "inventory": "ec4138a9b7d27fac",
@@ -284,34 +284,34 @@ OPERATORS = {
 
 
 def digest(value: Any) -> str:
-    """A short name of what a JSON value says."""
+    """Compute a short digest of a JSON value."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
 def operator_digest(operator: Expression) -> str:
-    """A short name of what an operator does: of it without what changes no game (costs, and the order in ``and`` and ``or``)."""
+    """Compute a short digest of an operator, ignoring costs and the order within ``and`` and ``or``."""
     return digest(_plain(operator))
 
 
 class _Operators(NamedTuple):
-    """What of a domain is compared and what is read: a fault ("" for none), and verb -> kinds of what it is done with."""
+    """Checked domain: an error ("" for none), and verb -> types of its tools."""
 
     fault: str
     tools: Mapping[str, frozenset[str]]
 
 
 def read_tools(domain: str, where: str) -> Mapping[str, frozenset[str]]:
-    """Read what the actions of a domain are done with.
+    """Read the tools of the actions of a domain.
 
     Args:
         domain: field ``pddl_domain`` of a game file.
-        where: how errors call the file.
+        where: name of the file in error messages.
 
     Returns:
-        As ``game.TOOLS``: verb -> kinds.
+        Verb -> types, as ``game.TOOLS``.
 
     Raises:
-        BadData: no PDDL, or an operator that differs, is missing or is none of ALFWorld's; it is named.
+        BadData: not PDDL, or an operator differs, is missing or is unknown; the message names it.
     """
     fault, tools = _read(domain)
     if fault:
@@ -319,7 +319,7 @@ def read_tools(domain: str, where: str) -> Mapping[str, frozenset[str]]:
     return tools
 
 
-@lru_cache(maxsize=16)  # games of one release share a domain of 17 KB
+@lru_cache(maxsize=16)  # games of one release share a 17 KB domain
 def _read(domain: str) -> _Operators:
     try:
         parts = read_definition(domain, "field 'pddl_domain'", "domain")
@@ -333,7 +333,7 @@ def _read(domain: str) -> _Operators:
     tools = dict(TOOLS)
     for name in sorted({*operators, *OPERATORS}):
         if name not in operators:
-            if name != "help":  # games before ALFWorld 0.4 know no help
+            if name != "help":  # games before ALFWorld 0.4 have no help
                 return _Operators(f"the domain lacks ALFWorld's operator {name!r}; {_OTHER_GAME}", TOOLS)
             continue
         operator: Expression = operators[name]
@@ -350,14 +350,14 @@ _OTHER_GAME = "the rules of this project would play another game"
 
 
 def without_types(operator: Expression, condition: list[str]) -> tuple[Expression, list[str]]:
-    """Take the types out of an operator's conditions on one variable.
+    """Remove the types from an operator's conditions on one variable.
 
     Args:
-        operator: its parts.
+        operator: parts of the operator.
         condition: predicate and variable, such as ``receptacletype ?r``.
 
     Returns:
-        The operator with ``(or predicate variable)`` in place of such a condition, or of an ``or`` of them; and the types.
+        The operator with ``(or predicate variable)`` instead of such a condition or an ``or`` of them, and the types.
     """
     if not isinstance(operator, list):
         return operator, []
@@ -389,7 +389,7 @@ _ACTION = re.compile(
 _GAP = re.compile(r"\{(\w+)(?:\.name)?\}")
 _SPECIAL = re.compile(r"[{}\[\]#]")
 _CONTENTS = " #examineReceptacle.feedback#"
-# Action of the domain -> (rule of its answer, its variables as the rules here call them: o object, r receptacle, l location, k knife)
+# action of the domain -> (rule of its answer, names of its variables here: o object, r receptacle, l location, k knife)
 _ANSWERS = {
     "go": ("GotoLocation.feedback", {"r": "r", "lend": "l"}),
     "open": ("OpenObject.feedback", {"r": "r"}),
@@ -401,7 +401,7 @@ _ANSWERS = {
     "cool": ("coolObject.feedback", {"o": "o", "r": "r"}),
     "slice": ("sliceObject.feedback", {"co": "o", "ko": "k"}),
 }
-# Digests of what is compared, of alfred.twl2 in alfworld 0.4.2; tests make them anew from that package.
+# Digests of the compared rules of alfred.twl2 in alfworld 0.4.2; tests recompute them from that package.
 COMPARED_RULES = {
     "intro": "35b317b87ba4c2c7",
     "inventory.feedback": "2b9d9039b4864bd6",
@@ -436,14 +436,14 @@ COMPARED_ACTIONS = {
 
 
 def read_grammar(grammar: str, where: str) -> tuple[str, Wording]:
-    """The task in words, and how the game words its answers.
+    """Parse the task description and the wording of a game.
 
     Args:
         grammar: field ``grammar`` of a game file.
-        where: how errors call the file.
+        where: name of the file in error messages.
 
     Raises:
-        BadData: no such grammar, or one that words an answer in a way that this project does not know; the rule is named.
+        BadData: not such a grammar, or an answer with unsupported wording; the message names the rule.
     """
     rules = read_rules(grammar, where)
     actions = read_actions(grammar)
@@ -468,7 +468,10 @@ def read_grammar(grammar: str, where: str) -> tuple[str, Wording]:
 
 
 def read_rules(grammar: str, where: str) -> Rules:
-    """All rules of a grammar by name, those inside its actions too; BadData (``where`` names the file) if they are none."""
+    """Parse all rules of a grammar by name, including those inside its actions.
+
+    BadData if they are malformed.
+    """
     found: Rules = {}
     for block in _BLOCK.findall(grammar):
         for name, entries in parse_json(block, f"{where}, field 'grammar'", strict=False).items():
@@ -483,23 +486,26 @@ def read_rules(grammar: str, where: str) -> Rules:
 
 
 def read_actions(grammar: str) -> dict[str, tuple[str, str]]:
-    """The actions of a grammar by name: how the command is written, and the answer ("" where there is none)."""
+    """Parse the actions of a grammar: name -> (command template, answer or "")."""
     return {name: (template, feedback) for name, template, feedback in _ACTION.findall(grammar)}
 
 
 def rule_digest(entries: list[dict[str, str]]) -> str:
-    """A short name of what a rule says, however its conditions are spaced."""
+    """Compute a short digest of a rule, ignoring white space in its conditions."""
     return digest([(" ".join(entry.get("condition", "").split()), entry["rhs"]) for entry in entries])
 
 
 def _sentence(rules: Rules, name: str, variables: dict[str, str], where: str) -> Phrase:
-    """The answer of a simple action: one sentence with names in it, perhaps followed by what a receptacle holds."""
+    """Parse the answer of a simple action.
+
+    It is one sentence with names, optionally followed by the contents of a receptacle.
+    """
     entries = rules.get(name, [])
     if len(entries) != 1 or entries[0].get("condition"):
         raise _differs(where, f"grammar's rule {name!r}", entries or None)
     text = entries[0]["rhs"]
     contents = text.endswith(_CONTENTS) and "r" in variables.values()
-    # The game's own parser drops white space at the beginning of a text.
+    # The game's parser drops leading white space.
     return _phrase(
         text.removesuffix(_CONTENTS) if contents else text, variables, f"rule {name!r}", where
     )._replace(contents=contents)
@@ -510,19 +516,19 @@ def _phrase(text: str, variables: dict[str, str], what: str, where: str) -> Phra
     unknown = [name for name in pieces[1::2] if name not in variables]
     if unknown or _SPECIAL.search("".join(pieces[::2])):
         raise BadData(
-            f"{where}: {what} of the grammar says {text!r:.120}, which this project cannot word: expected plain text and "
+            f"{where}: {what} of the grammar says {text!r:.120}, which is not supported: expected plain text and "
             f"{', '.join(f'{{{name}.name}}' for name in variables)}"
         )
     return Phrase(tuple(pieces[::2]), tuple(variables[name] for name in pieces[1::2]))
 
 
 def _literal(rules: Rules, name: str, where: str) -> str:
-    """The text of a rule that says the same always."""
+    """Get the text of a rule without variants."""
     return _phrase(rules[name][0]["rhs"], {}, f"rule {name!r}", where).texts[0] if rules.get(name) else ""
 
 
 def _help(rules: Rules, feedback: str, where: str) -> str:
-    """The answer to ``help``: the text itself, as in the published games, or a rule that holds it."""
+    """Parse the answer to ``help``: literal text, as in the published games, or a rule."""
     name = re.fullmatch(r"#([^#]*)#", feedback.strip())
     return (
         _literal(rules, name[1], where)
@@ -539,14 +545,14 @@ def _differs(where: str, what: str, found: object) -> BadData:
 
 
 def read_game(text: str, where: str) -> Game:
-    """A game from the text of a ``game.tw-pddl`` file.
+    """Parse a ``game.tw-pddl`` file to a game.
 
     Args:
-        text: of the file.
-        where: how errors call it.
+        text: contents of the file.
+        where: name of the file in error messages.
 
     Raises:
-        BadData: not such a file, or a game that the rules do not cover; the message says what was found.
+        BadData: not such a file, or a game not covered by the rules; the message says what was found.
     """
     data = parse_json(text, where)
     for name in ("pddl_problem", "grammar", *(["pddl_domain"] if "pddl_domain" in data else [])):
@@ -554,7 +560,7 @@ def read_game(text: str, where: str) -> Game:
             raise BadData(
                 f"{where}: field {name!r} must be a string; expected a game.tw-pddl file of ALFWorld"
             )
-    # A file without one leaves open what the game's actions do, and nothing differs.
+    # A file without a domain has nothing that could differ.
     tools = read_tools(data["pddl_domain"], where) if data.get("pddl_domain") else TOOLS
     facts, goal = read_problem(data["pddl_problem"], where)
     task, wording = read_grammar(data["grammar"], where)

@@ -1,4 +1,4 @@
-"""Houses and scenes: rooms, kinds of things, and what is where, in the compact form that ships."""
+"""Houses and scenes: rooms, object types and placements, in the compact shipped format."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ CLEAN, HEAT, COOL = (
     "pick_heat_then_place_in_recep",
     "pick_cool_then_place_in_recep",
 )
-# The short names of the ids, in the order of ALFWorld's task numbers.
+# Short names in the ids, in the order of ALFWorld's task numbers.
 TASK_TYPES = {"pick": PICK, "look": LOOK, "clean": CLEAN, "heat": HEAT, "cool": COOL, "pick2": PICK_TWO}
 
 
 OPENABLE = frozenset({"Fridge", "Cabinet", "Microwave", "Drawer", "Safe"})
-# Basins are called by what they are part of, with the basin at the end of the id.
+# Basins are named after the furniture they belong to, with the basin at the end of the id.
 BASINS = {"SinkBasin": "Sink", "BathtubBasin": "Bathtub"}
 _GROUPS = {
     "tables": ("CounterTop", "DiningTable", "CoffeeTable", "SideTable"),
     "seats": ("Sofa", "ArmChair", "Ottoman"),
     "stands": ("Desk", "Dresser"),
 }
-# kind | what can be done with it | rooms, with how many of ten have it | where it can be
+# type | abilities | rooms, with the share in tenths | places
 _OBJECTS = """
 AlarmClock||B10|tables stands Shelf
 Apple|clean heat cool slice|K10|tables Fridge GarbageCan Microwave SinkBasin
@@ -98,14 +98,14 @@ _ABILITIES = {
 
 
 @dataclass(frozen=True)
-class ObjectKind:
-    """A kind of object.
+class ObjectType:
+    """Object type.
 
     Attributes:
-        name: in ALFRED's spelling, ``SoapBar``.
-        abilities: predicates of the domain, ``cleanable`` and so on.
-        rooms: letter of a room (``House.room``) -> share of such rooms that have the kind.
-        places: kinds of receptacles that it can be in.
+        name: ALFRED's spelling, such as ``SoapBar``.
+        abilities: predicates of the domain, such as ``cleanable``.
+        rooms: room letter (``House.room``) -> share of such rooms with this type.
+        places: receptacle types that it can be in.
     """
 
     name: str
@@ -115,13 +115,13 @@ class ObjectKind:
 
     @property
     def fixed(self) -> bool:
-        """Whether it stays where it is."""
+        """True if it cannot be moved."""
         return "pickupable" not in self.abilities
 
 
 @lru_cache(maxsize=1)
-def object_kinds() -> dict[str, ObjectKind]:
-    """Every kind of object by name."""
+def object_types() -> dict[str, ObjectType]:
+    """List all object types by name."""
     kinds = {}
     for line in _OBJECTS.strip().splitlines():
         name, abilities, rooms, places = line.split("|")
@@ -131,32 +131,32 @@ def object_kinds() -> dict[str, ObjectKind]:
             + ([] if "fixed" in words else ["pickupable"])
         )
         shares = {room[0]: int(room[1:]) / 10 for room in rooms.split()}
-        kinds[name] = ObjectKind(
+        kinds[name] = ObjectType(
             name, able, shares, frozenset(p for word in places.split() for p in _GROUPS.get(word, (word,)))
         )
     return kinds
 
 
 @lru_cache(maxsize=1)
-def receptacle_kinds() -> frozenset[str]:
-    """Every kind of receptacle."""
-    return frozenset(place for kind in object_kinds().values() for place in kind.places) | {"Toaster"}
+def receptacle_types() -> frozenset[str]:
+    """List all receptacle types."""
+    return frozenset(place for kind in object_types().values() for place in kind.places) | {"Toaster"}
 
 
 @lru_cache(maxsize=1)
 def spelling() -> dict[str, str]:
-    """Kind in lower case -> as ALFRED spells it."""
-    return {name.lower(): name for name in (*object_kinds(), *receptacle_kinds())}
+    """Map lower-case types to ALFRED's spelling."""
+    return {name.lower(): name for name in (*object_types(), *receptacle_types())}
 
 
 @dataclass(frozen=True)
 class Receptacle:
-    """A piece of furniture.
+    """Receptacle, a piece of furniture.
 
     Attributes:
-        kind: ``Cabinet`` and so on.
+        kind: type, such as ``Cabinet``.
         position: x, y, z in centimetres.
-        view: number of the location that it is reached from.
+        view: number of the location from which it is reached.
     """
 
     kind: str
@@ -166,14 +166,14 @@ class Receptacle:
 
 @dataclass(frozen=True)
 class House:
-    """One room.
+    """House of one room.
 
     Attributes:
-        scene: its number.
-        room: its letter: K kitchen, L living room, B bedroom, W bathroom.
+        scene: scene number.
+        room: room letter: K kitchen, L living room, B bedroom, W bathroom.
         lamps: number of desk lamps.
-        views: locations as ALFRED writes them: x and z in steps of 25 cm, quarter turns, and the angle of view in degrees.
-        receptacles: its furniture.
+        views: locations in ALFRED's format: x and z in steps of 25 cm, quarter turns, camera angle in degrees.
+        receptacles: furniture of the room.
     """
 
     scene: int
@@ -183,25 +183,28 @@ class House:
     receptacles: tuple[Receptacle, ...]
 
     def of_kind(self, kind: str) -> list[int]:
-        """Numbers of the receptacles of a kind."""
+        """List the numbers of the receptacles of a type."""
         return [number for number, receptacle in enumerate(self.receptacles) if receptacle.kind == kind]
 
 
 def receptacle_id(receptacle: Receptacle) -> str:
-    """Raw id of a receptacle, in the form that PDDL files have, in lower case."""
+    """Create the raw PDDL id of a receptacle, in lower case."""
     kind = receptacle.kind
     stem = f"{BASINS.get(kind, kind)}{_coordinates(receptacle.position)}"
     return (f"{stem}_bar_{kind}" if kind in BASINS else stem).lower()
 
 
 def object_id(kind: str, receptacle: Receptacle, number: int) -> str:
-    """Raw id of the object that is the ``number``-th in a receptacle; at most 400 have a place around it."""
+    """Create the raw id of the ``number``-th object in a receptacle.
+
+    At most 400 have a place.
+    """
     x, y, z = receptacle.position
     return f"{kind}{_coordinates((x - 20 + number % 20 * 2, y + 5, z - 20 + number // 20 * 2))}".lower()
 
 
 def view_id(view: tuple[int, int, int, int]) -> str:
-    """Raw id of a location."""
+    """Create the raw id of a location."""
     return "loc" + "".join(f"_bar_{'_minus_' if part < 0 else ''}{abs(part)}" for part in view)
 
 
@@ -213,14 +216,14 @@ def _coordinates(position: tuple[int, int, int]) -> str:
 
 
 def write_house(house: House) -> str:
-    """A house as a line of the shipped file."""
+    """Serialize a house as a line of the shipped file."""
     views = ";".join(",".join(map(str, view)) for view in house.views)
     furniture = ";".join(f"{r.kind},{','.join(map(str, r.position))},{r.view}" for r in house.receptacles)
     return f"{house.scene}\t{house.room}\t{house.lamps}\t{views}\t{furniture}\n"
 
 
 def read_house(line: str) -> House:
-    """The inverse of ``write_house``."""
+    """Parse a line written by ``write_house``."""
     scene, room, lamps, views, furniture = line.rstrip("\n").split("\t")
     receptacles = []
     for entry in furniture.split(";"):
@@ -233,7 +236,7 @@ def read_house(line: str) -> House:
     return House(int(scene), room, int(lamps), tuple(seen), tuple(receptacles))
 
 
-# As ALFWorld words the tasks: two sentences for each type.
+# ALFWorld's task descriptions: two sentences per type.
 SENTENCES = {
     PICK: ("put a {object} in {receptacle}", "put some {object} on {receptacle}"),
     LOOK: ("look at {object} under the {receptacle}", "examine the {object} with the {receptacle}"),
@@ -243,7 +246,7 @@ SENTENCES = {
     PICK_TWO: ("put two {object} in {receptacle}", "find two {object} and put them in {receptacle}"),
 }
 _MARK = {CLEAN: "isclean", HEAT: "ishot", COOL: "iscool"}
-_START = "loc_bar_99_bar_99_bar_0_bar_30"  # in the middle of the room, where no furniture is looked at from
+_START = "loc_bar_99_bar_99_bar_0_bar_30"  # the middle of the room, which no receptacle is reached from
 HELP = "\n".join(
     (
         "Available commands:",
@@ -268,15 +271,15 @@ WORDING = Wording(help=HELP)
 
 @dataclass(frozen=True)
 class Scene:
-    """One game in compact form.
+    """Game in compact form.
 
     Attributes:
         house: the room.
         task: ALFRED's name of the task type.
-        object: kind of the object that the task is about.
-        receptacle: kind of the receptacle it goes to, or of the lamp.
-        sentence: which of the two sentences of its task type words it.
-        contents: for each receptacle of the house the kinds of the objects in it.
+        object: type of the task's object.
+        receptacle: type of the target receptacle, or of the lamp.
+        sentence: index of the task description, 0 or 1.
+        contents: for each receptacle of the house the types of its objects.
     """
 
     house: House
@@ -288,7 +291,7 @@ class Scene:
 
     @property
     def goal(self) -> Goal:
-        """When it is won."""
+        """Winning condition."""
         kind = self.object.lower()
         if self.task == LOOK:
             return Goal(kind, "", self.receptacle.lower())
@@ -303,26 +306,26 @@ class Scene:
 
     @property
     def description(self) -> str:
-        """The task in words, without the full stop."""
+        """Task description without the full stop."""
         return SENTENCES[self.task][self.sentence].format(
             object=self.object.lower(), receptacle=self.receptacle.lower()
         )
 
 
 def scene_facts(scene: Scene) -> Facts:
-    """What is true at the start of a scene."""
+    """Create the initial facts of a scene."""
     facts = Facts(agent_location=_START)
-    kinds = object_kinds()
+    kinds = object_types()
     receptacles = scene.house.receptacles
     for receptacle, inside in zip(receptacles, scene.contents, strict=True):
         raw, view = receptacle_id(receptacle), view_id(scene.house.views[receptacle.view])
-        facts.receptacle_kinds[raw] = receptacle.kind.lower()
+        facts.receptacle_types[raw] = receptacle.kind.lower()
         facts.receptacle_location[raw] = view
         if receptacle.kind in OPENABLE:
             facts.openable.add(raw)
         for number, kind in enumerate(inside):
             thing = object_id(kind, receptacle, number)
-            facts.object_kinds[thing] = kind.lower()
+            facts.object_types[thing] = kind.lower()
             facts.inside.add((thing, raw))
             facts.object_locations.add((thing, view))
             for ability in kinds[kind].abilities:
@@ -338,18 +341,18 @@ def scene_facts(scene: Scene) -> Facts:
 
 
 def scene_game(scene: Scene) -> Game:
-    """The game of a scene."""
+    """Build the game of a scene."""
     return build_game(scene_facts(scene), scene.goal, f"Your task is to: {scene.description}.", WORDING)
 
 
 def write_scene(scene: Scene) -> str:
-    """A scene as a line of the shipped files."""
+    """Serialize a scene as a line of the shipped files."""
     contents = ";".join(" ".join(inside) for inside in scene.contents)
     return f"{scene.house.scene}\t{scene.task}\t{scene.object}\t{scene.receptacle}\t{scene.sentence}\t{contents}\n"
 
 
 def read_scene(line: str, houses: dict[int, House]) -> Scene:
-    """The inverse of ``write_scene``."""
+    """Parse a line written by ``write_scene``."""
     number, task, object_, receptacle, sentence, contents = line.rstrip("\n").split("\t")
     inside = tuple(tuple(place.split()) for place in contents.split(";"))
     return Scene(houses[int(number)], task, object_, receptacle, int(sentence), inside)

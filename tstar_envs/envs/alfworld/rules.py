@@ -1,7 +1,7 @@
-"""Rules of ALFWorld: a pure function from (task, state, action) to an outcome.
+"""Rules of ALFWorld: a pure function from task, state and action to an outcome.
 
-What a command does to the household is in ``game.transitions``. Where the original engine plays, its answers are what the agent
-sees, and they must be those of this project.
+Transitions of the household are in ``commands``. With the original engine as backend, the agent sees its answers, which must
+equal this project's.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from tstar_envs.envs.alfworld.game import Answer, State
 from tstar_envs.envs.alfworld.tasks import LoadedTask
 from tstar_envs.outcome import Outcome
 
-if TYPE_CHECKING:  # loaded where the original engine answers only
+if TYPE_CHECKING:  # imported only with the original engine
     from tstar_envs.envs.alfworld.engine import Mirror
 
 
 class Conditions(NamedTuple):
-    """What an environment plays under.
+    """Settings of an environment that the rules need.
 
     Attributes:
-        strict: only exact commands are understood.
-        go_modifies: whether walking counts as modifying the state.
-        mirror: the original engine, where that answers.
+        strict: True accepts only exact commands.
+        go_modifies: True counts walking as modifying the state.
+        mirror: the original engine if it is the backend, else None.
     """
 
     strict: bool = False
@@ -33,7 +33,7 @@ class Conditions(NamedTuple):
 
 
 def start(loaded: LoadedTask, conditions: Conditions) -> tuple[State, str]:
-    """The state at the start and the first observation.
+    """Create the initial state and the first observation.
 
     Raises:
         MissingExtra: the original engine is not installed.
@@ -45,13 +45,13 @@ def start(loaded: LoadedTask, conditions: Conditions) -> tuple[State, str]:
 
 
 def apply(loaded: LoadedTask, state: State, action: str, conditions: Conditions) -> Outcome[State]:
-    """What an action does.
+    """Apply an action.
 
     Raises:
-        BadData: the original engine answers otherwise than this project.
+        BadData: the original engine's answer differs from this project's.
     """
     game, (before, seen, mirrored) = loaded.game, state
-    command, canonical, refusal = parse_command(game, before, action, conditions.strict)
+    command, canonical, problem = parse_command(game, before, action, conditions.strict)
     if command is None:
         after, observation, effect = before, text.NOTHING_HAPPENS, ""
     else:
@@ -69,7 +69,7 @@ def apply(loaded: LoadedTask, state: State, action: str, conditions: Conditions)
         State(after, seen, mirrored),
         observation,
         canonical,
-        invalid_reason=refusal,
+        invalid_reason=problem,
         effect_key=effect,
         terminated=won,
         success=won,

@@ -1,4 +1,4 @@
-"""Task sets: shipped games, published ones, or a folder of game files."""
+"""Task sets: shipped games, published games, or a folder of game files."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from tstar_envs.envs.alfworld.rooms import TASK_TYPES, House, Scene, read_house,
 from tstar_envs.errors import BadData, MissingData
 from tstar_envs.utils import StableRandom
 
-# As the field reports it, the test split is ALFWorld's valid_seen; both names are accepted wherever a split is asked for.
+# As in the literature, the test split is ALFWorld's valid_seen; both names are accepted.
 SHIPPED_SPLITS = ("train", "valid", "test", "valid_unseen")
-# ``valid_train`` is a folder of the download with 200 games out of train; nobody reports it as a test.
+# ``valid_train`` is a folder of the download with 200 games out of train, not used for testing.
 SPLITS = (*SHIPPED_SPLITS, "valid_train")
 SPLIT_ALIASES = {"valid_seen": "test"}
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task.
+    """One household task.
 
     Attributes:
         id: unique in its set.
         split: one of ``SPLITS``.
         task_type: ALFRED's name of the type.
         source: a scene, a line of the shipped files, or the path of a ``game.tw-pddl`` file.
-        stamp: time and size of that file when the task was found, so that a changed one is read anew.
+        stamp: modification time and size of that file, so that a changed file is reread.
     """
 
     id: str
@@ -61,9 +61,10 @@ class Task:
 def task_set(
     tier: str, tasks: Iterable[Task], variant: str = "all", left_out: LeftOut = NOTHING_LEFT_OUT
 ) -> LoadedTasks[Task]:
-    """A set of tasks; ``variant`` keeps one task type (a key of ``TASK_TYPES``), "all" keeps all.
+    """Create a set of tasks.
 
-    Its splits are the shipped ones, and ``valid_train`` where there is a task of it.
+    ``variant`` selects a task type (a key of ``TASK_TYPES``), "all" keeps all.
+    Its splits are the shipped ones, and ``valid_train`` if it has tasks.
     """
     tasks = tuple(tasks)
     further = [split for split in SPLITS[len(SHIPPED_SPLITS) :] if any(task.split == split for task in tasks)]
@@ -74,7 +75,7 @@ def task_set(
 
 
 class LoadedTask(NamedTuple):
-    """A task and its game, which is loaded when the task is taken."""
+    """Task with its game, loaded when the task is chosen."""
 
     task: Task
     game: Game
@@ -85,13 +86,13 @@ DATA = Path(__file__).parent / "data"
 
 @lru_cache(maxsize=1)
 def shipped_houses() -> dict[int, House]:
-    """The houses of the mini tier by scene number."""
+    """Load the houses of the mini tier by scene number."""
     return {house.scene: house for house in map(read_house, read_shipped(DATA / "houses.txt.gz"))}
 
 
 @lru_cache(maxsize=1)
 def shipped_tasks() -> tuple[Task, ...]:
-    """The tasks of the mini tier, in the order of the splits."""
+    """Load the tasks of the mini tier, in the order of the splits."""
     tasks = []
     for split in SHIPPED_SPLITS:
         for number, line in enumerate(read_shipped(DATA / f"{split}.txt.gz")):
@@ -100,7 +101,7 @@ def shipped_tasks() -> tuple[Task, ...]:
 
 
 def scene_of(task: Task) -> Scene | None:
-    """The compact scene of a task, None for a game of the public format."""
+    """Get the compact scene of a task; None for a game in the published format."""
     if isinstance(task.source, Path):
         return None
     return read_scene(task.source, shipped_houses()) if isinstance(task.source, str) else task.source
@@ -116,7 +117,7 @@ _NAMED_SPLIT = {
     "valid_unseen": "valid_unseen",
     "valid_train": "valid_train",
 }
-# Names that mean a split somewhere; of one that is none of ALFWorld's nobody can know which tasks it holds.
+# Common split names; one that ALFWorld does not use is ambiguous.
 _LIKE_A_SPLIT = re.compile(
     r"(?:^|[^a-z])(?:train|valid|validation|val|dev|test|eval|seen|unseen)(?:$|[^a-z])"
 )
@@ -125,19 +126,19 @@ _UNSOLVABLE = re.compile(r'"solvable"\s*:\s*false')
 
 
 def published_folders() -> list[Path]:
-    """Where the published games are looked for: ``$ALFWORLD_DATA``, ``$TSTAR_DATA/alfworld``, ALFWorld's own cache."""
+    """List the search folders of the published games: ``$ALFWORLD_DATA``, ``$TSTAR_DATA/alfworld``, ALFWorld's cache."""
     own = os.environ.get("ALFWORLD_DATA")
     roots = [*([Path(own)] if own else []), data_home() / "alfworld", Path("~/.cache/alfworld")]
     return [root.expanduser() / PUBLISHED for root in roots]
 
 
 def published_folder() -> Path | None:
-    """The first of them that holds a game of a split."""
+    """Find the first search folder with a game of a split."""
     return next((folder for folder in published_folders() if has_games(folder)), None)
 
 
 def published_games() -> Published:
-    """ALFWorld's published games, which ``auto`` takes when they are there."""
+    """Describe ALFWorld's published games; ``auto`` uses them if they exist."""
     return Published(
         "ALFWorld's published games",
         published_folder(),
@@ -148,16 +149,16 @@ def published_games() -> Published:
 
 
 def has_games(folder: Path) -> bool:
-    """Whether a folder of published games has one."""
+    """Check whether a folder has a published game."""
     return any(next((folder / split).rglob(GAME_FILE), None) is not None for split in _NAMED_SPLIT)
 
 
 def game_files(root: Path, splits_only: bool = False) -> tuple[Path, Stamped]:
-    """A folder and its game files, in the order of their paths, without those that ALFWorld's own loader passes over by name.
+    """List the game files of a folder by path, without those that ALFWorld's loader skips by name.
 
     Args:
         root: the folder.
-        splits_only: pass over what lies in no folder of a split.
+        splits_only: skip files outside the folders of splits.
     """
     names = {
         file.relative_to(root).as_posix(): file
@@ -171,13 +172,15 @@ def game_files(root: Path, splits_only: bool = False) -> tuple[Path, Stamped]:
 
 @lru_cache(maxsize=4)
 def read_tasks(root: Path, files: Stamped, skip_bad: bool) -> tuple[tuple[Task, ...], LeftOut]:
-    """Every game that ALFWorld's own loader would play; each is read now, so that a bad one is named before a run and not within it.
+    """Read every game that ALFWorld's loader would use.
+
+    All are read now, so that bad ones are reported before a run.
 
     Raises:
-        MissingData: there is none.
-        BadData: games that cannot be used.
+        MissingData: there is no game.
+        BadData: some games are unusable.
     """
-    from tstar_envs.envs.alfworld.published import read_game  # no shipped game needs it
+    from tstar_envs.envs.alfworld.published import read_game  # lazy: shipped games do not need it
 
     tasks = []
     faults = Faults(skip_bad)
@@ -193,7 +196,7 @@ def read_tasks(root: Path, files: Stamped, skip_bad: bool) -> tuple[tuple[Task, 
             named = _FOLDER_TYPE.search(f"{file.parent.as_posix()}/")
             tasks.append(Task(name, split, named[1] if named else goal.task_type, file, (stamp[0], stamp[1])))
     left_out = faults.settle(len(tasks), "games")
-    if not tasks:  # raised here, so that the next look at the folder is a new one
+    if not tasks:  # raised here, so that the result is not cached
         raise MissingData(
             f"{root}: no {GAME_FILE} file that can be solved in this folder or below it; scripts/fetch_data alfworld fetches the published "
             "games, and data='mini' works without any files"
@@ -202,17 +205,22 @@ def read_tasks(root: Path, files: Stamped, skip_bad: bool) -> tuple[tuple[Task, 
 
 
 def _split_folder(path: Path) -> str:
-    """The folder of a game's path that names its split; where none does, the first, or "" if there is none."""
+    """Find the folder of a game's path that names its split.
+
+    Else the first folder, or "".
+    """
     named = next((part for part in path.parts[:-1] if part in _NAMED_SPLIT), None)
     parts = [part for part in path.parts[:-1] if not part.startswith("json_")]
     return named or (parts[0] if parts else "")
 
 
 def _split_of(path: Path, where: str, divided: bool) -> str:
-    """The split of a game: what its folder names, and ``test`` in a folder of games that is not divided.
+    """Get the split of a game from its folder.
+
+    ``test`` if the games are not divided into splits.
 
     Raises:
-        BadData: the folder's name is no split's, but looks like one or stands beside those of splits.
+        BadData: the folder's name is not a split, but looks like one or is next to folders of splits.
     """
     folder = _split_folder(path)
     if folder in _NAMED_SPLIT:
@@ -228,46 +236,48 @@ def _split_of(path: Path, where: str, divided: bool) -> str:
     return "test"
 
 
-# Of the 3,553 published train games as many are held out as leaves the paper's 3,321.
+# Held out of the 3,553 published train games, which leaves the paper's 3,321.
 HELD_OUT, PUBLISHED_TRAIN = 232, 3553
 
 
 @lru_cache(maxsize=256)
 def load_game(task: Task) -> Game:
-    """The game of a task; the latest are remembered.
+    """Load the game of a task; recent games are cached.
 
     Raises:
-        BadData: the file of a public game cannot be used.
+        BadData: the file of a published game is unusable.
     """
     scene = scene_of(task)
     if scene is not None:
         return scene_game(scene)
-    from tstar_envs.envs.alfworld.published import read_game  # no shipped game needs it
+    from tstar_envs.envs.alfworld.published import read_game  # lazy: shipped games do not need it
 
     return read_game(read_text(str(task.source)), str(task.source))
 
 
 @lru_cache(maxsize=256)
 def load_game_with_put(task: Task) -> Game:
-    """Load a game as ``load_game`` does, with ``put`` for ``move`` (``Wording.before_0_4``)."""
+    """Load a game with ``put`` instead of ``move`` (``Wording.before_0_4``)."""
     game = load_game(task)
     return replace(game, wording=game.wording.before_0_4())
 
 
 def load_tasks(variant: str, data: PathLike, skip_bad: bool = False) -> LoadedTasks[Task]:
-    """The tasks of an environment.
+    """Load the tasks of an environment.
+
+    >>> tasks = load_tasks("pick", "mini")
 
     Args:
         variant: a key of ``TASK_TYPES``, or "all".
-        data: ``mini`` (shipped), ``full`` (published games, see ``published_folders``), ``auto`` (full if it is there, else mini), or
-            a folder: all its ``game.tw-pddl`` files are tasks, with their path in the folder as id, and the first folder of
-            that path as split where it names one; where no folder names one, all are test tasks.
-        skip_bad: leave games out that cannot be used; ``left_out`` of what comes back says how many and why.
+        data: ``mini`` (shipped), ``full`` (published games, see ``published_folders``), ``auto`` (full if it exists, else mini), or
+            a folder. All ``game.tw-pddl`` files of a folder are tasks, with the path in the folder as id. The first folder of
+            that path is the split if it names one; if no folder names a split, all are test tasks.
+        skip_bad: skip unusable games; ``left_out`` of the result tells how many and why.
 
     Raises:
-        UnknownOption: an empty path.
-        MissingData: the folder, or every game in it, is not there.
-        BadData: games that cannot be used; all are named.
+        UnknownOption: the path is empty.
+        MissingData: the folder is missing or has no game.
+        BadData: some games are unusable; all are listed.
     """
     check_skip_bad(skip_bad)
     tier = choose_tier(data, lambda: published_games().found is not None)

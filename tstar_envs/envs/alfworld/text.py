@@ -1,4 +1,4 @@
-"""Texts: ALFWorld's answers word for word, and the prompt."""
+"""Texts that agents see: ALFWorld's answers word for word, and the prompt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ MIDDLE = "You are in the middle of a room. Looking quickly around you, you see {
 
 
 def listed(names: Sequence[str]) -> str:
-    """A list as the game writes it: "nothing", "a mug 1", "a mug 2, and a mug 1", always with the article "a"."""
+    """Format a list like the game.
+
+    Examples are "nothing", "a mug 1", "a mug 2, and a mug 1", always with the article "a".
+    """
     if not names:
         return "nothing"
     if len(names) == 1:
@@ -31,7 +34,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def intro(game: Game) -> str:
-    """The first observation: welcome, surroundings, task."""
+    """Word the first observation: welcome, surroundings, task."""
     if game.here(game.start):
         surroundings = _look(game, game.start)
     else:
@@ -40,7 +43,7 @@ def intro(game: Game) -> str:
 
 
 def render(game: Game, household: Household, command: Command) -> str:
-    """The answer to a command; ``household`` is the one after it."""
+    """Word the answer to a command; ``household`` is the state after it."""
     verb, thing, _ = command
     if verb in game.wording.answers:
         return _answer(game, household, command)
@@ -62,7 +65,7 @@ def render(game: Game, household: Household, command: Command) -> str:
 
 
 def _answer(game: Game, household: Household, command: Command) -> str:
-    """The sentence that answers an action, and what is seen in or on the receptacle where it says that."""
+    """Word the answer to an action, with the contents of the receptacle if the game shows them."""
     verb, thing, other = command
     answer = game.wording.answers[verb]
     if verb == SLICE:
@@ -91,7 +94,7 @@ def _see(game: Game, household: Household, receptacle: int) -> str:
 def _look(game: Game, household: Household) -> str:
     here = game.here(household)
     if not here:
-        # Only the intro names the receptacles: the game looks for those at the agent's location.
+        # Only the intro lists the receptacles: later the game looks for those at the agent's location.
         return MIDDLE.format("nothing")
     beside = [
         o
@@ -166,7 +169,7 @@ _FORMS = {
 
 @lru_cache(maxsize=16)
 def prompt(style: str, horizon: int, put: bool = False) -> str:
-    """The rules and the grammar of actions as an agent reads them; ``put``: things are put down in the words of old games."""
+    """Write the prompt: rules and action grammar; ``put`` uses the wording of old games."""
     commands = "\n".join(f"  {_PUT if put and line is _MOVE else line}" for line in _COMMANDS)
     end = (
         'Things are called by kind and number: mug 2, cabinet 1. A command that is not possible is answered by "Nothing happens." and '

@@ -1,4 +1,4 @@
-"""Blocksworld as a Gymnasium environment: rearrange towers of blocks with one hand."""
+"""Blocksworld environment: rearrange towers of blocks with one hand."""
 
 from __future__ import annotations
 
@@ -24,48 +24,51 @@ from tstar_envs.utils import StableRandom, canonical, check_option
 class BlocksworldEnv(TextEnv[TaskView, State]):
     r"""## Description
     Named blocks stand in towers on a table. One hand takes the top block of a tower and puts it on the table or on another
-    tower, until every fact of the goal holds. The goal is partial: what it does not mention may end as it likes. ``stack``
-    starts from low towers and ends with one or two given towers, ``unstack`` starts from one or two high towers and ends with given
-    towers of at most two blocks. 6 to 8 blocks; optimal plans have 10 to 20 operators, 14.2 on average in both variants.
+    tower, until every fact of the goal holds. The goal is partial: blocks that it does not mention may end anywhere. ``stack``
+    starts from low towers and ends with one or two given towers. ``unstack`` starts from one or two high towers and ends with
+    given towers of at most two blocks. There are 6 to 8 blocks; optimal plans have 10 to 20 operators, 14.2 on average in both
+    variants.
 
     ## Action space
     A string: ``pick-up X``, ``put-down X``, ``stack X Y`` or ``unstack X Y``, in any case, or the same as a sentence ("unstack
     the red block from on top of the blue block"). With ``names="mystery"``: ``attack X``, ``succumb X``, ``overcome X Y``, ``feast X Y``.
-    ReAct replies, tags (``<action>``, or RAGEN's ``<answer>``) and bare actions are read (``tstar_envs.react``), and forms such as
-    ``(stack a b)`` and ``Stack(a, b)``. An operator whose preconditions fail, and anything that is no
-    operator, is a no-op that costs a step; the observation says why, and repeats the state.
+    ReAct replies, tags (``<action>``, or RAGEN's ``<answer>``) and bare actions are parsed (``tstar_envs.react``), also forms such
+    as ``(stack a b)`` and ``Stack(a, b)``. An operator with a failing precondition, or anything else, is a no-op that costs a step;
+    the observation explains it and repeats the state.
 
     ## Observation
-    A string: the goal and the state on reset, the state after every action. ``observation="natural"`` lists every fact as a clause,
-    tower by tower from its top down, in PlanBench's words. ``"compact"`` is ``hand: red | towers: blue green / gold``: what the
-    hand holds, then the towers from bottom to top, in the order in which their bottom blocks are named by the problem. Its
-    goal, ``goal: table blue red / green gold``, says what must be on what, and by the word table what must be on the table. Mystery
-    names have facts only in both: towers would say what the words hide.
+    A string: goal and state on reset, the state after every action. ``observation="natural"`` lists every fact as a clause,
+    tower by tower from the top down, in PlanBench's words. ``"compact"`` is ``hand: red | towers: blue green / gold``: the held
+    block, then the towers from bottom to top, in the problem's order of their bottom blocks. Its goal is
+    ``goal: table blue red / green gold``, where ``table`` starts a tower that must stand on the table. With mystery names both
+    forms list facts only, because towers would reveal the meaning.
 
     ## Rewards
     1 when the goal holds, 0 before.
 
     ## Starting state
-    The problem's initial state; the hand is empty in all shipped problems. The goal of a problem by path may hold at the start: it is
-    a task as others are, its first legal operator ends the episode with success and changes nothing, and
-    ``env.unwrapped.solved_at_start`` lists such problems.
+    The problem's initial state; the hand is empty in all shipped problems. The goal of a problem by path may hold at the start.
+    Its first legal operator ends the episode with success and changes nothing, and ``env.unwrapped.solved_at_start`` lists such
+    problems.
 
     ## Episode end
     Terminated when the goal holds; truncated after ``horizon`` steps.
 
     ## Information
-    The keys of every environment (``tstar_envs.TextEnv``), and ``blocks`` and ``optimal_length`` (operators of a
-    shortest plan, None where the planner gives up, as it does with very many blocks) on reset.
+    The keys of every environment (``tstar_envs.TextEnv``). On reset also ``blocks`` and ``optimal_length``, the operators of a
+    shortest plan (None if the planner gives up, for very many blocks).
     ``admissible_actions`` are the legal operators.
 
     ## Arguments
-    ``variant`` ("stack" or "unstack"; fixed by the id), ``observation`` ("natural" or "compact"), ``names`` ("own": as the
-    problem names its blocks, which are colours in all shipped problems; "colours", "letters", or "mystery": letters, with verbs and
-    predicates that say nothing about blocks), ``problems`` (a PDDL problem file or a folder of them, played instead of the shipped
-    tasks; see ``files.load_path``), ``skip_bad`` (False: a folder of which some files are no such problems is
-    refused, and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` says how many and why),
-    ``data`` ("auto" or "mini": the shipped tasks, or a path as for ``problems``; there is no full
-    tier), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
+    ``variant``: "stack" or "unstack"; fixed by the id.
+    ``observation``: "natural" or "compact".
+    ``names``: "own" uses the problem's names of blocks, colours in all shipped problems; else "colours", "letters", or "mystery",
+    which is letters with verbs and predicates that reveal nothing about blocks.
+    ``problems``: a PDDL problem file, or a folder of them, instead of the shipped tasks; see ``files.load_path``.
+    ``skip_bad``: False refuses a folder with unusable files and lists them all; True skips these files, and
+    ``env.unwrapped.left_out`` tells how many and why.
+    ``data``: "auto" or "mini" for the shipped tasks, or a path as for ``problems``; there is no full tier.
+    ``split``, ``horizon``, ``prompt_style``, ``render_mode``: as in every environment.
 
     ## Tags
     Every legal operator modifies the state, with the canonical action as its effect key.
@@ -76,13 +79,22 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
     ## Prompt example
     ``Thought: Red must be on blue, but green is in the way, so I unstack green from red.\nAction: unstack green red``
 
+    ## Example
+    >>> import gymnasium as gym
+    >>> import tstar_envs
+    >>> env = gym.make("tstar/Blocksworld-stack")
+    >>> goal_and_state, info = env.reset(seed=0)
+    >>> observation, reward, terminated, truncated, info = env.step(info["admissible_actions"][0])
+    >>> reward
+    0.0
+
     ## Rules version history
     1: first version. 2: the natural text says that the hand is currently holding a block. 3: ``<answer>`` tags hold actions too, and
-    brackets and commas between words are passed over; the expert says of a block that others must be on that it is, not that it goes
-    aside, and in mystery words nothing that gives towers away. 4: replies are read as in every family (``tstar_envs.react``): nothing
-    inside a closed thought is played.
-    5: more replies are read as they are meant: thoughts in other models' marks and thoughts that were cut off are not
-    played; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are taken off or read.
+    brackets and commas between words are ignored; the expert says of a block that others must be on that it is, not that it goes
+    aside, and in mystery words nothing that gives towers away. 4: replies are parsed as in every family (``tstar_envs.react``): nothing
+    inside a closed thought counts.
+    5: more replies are parsed as intended: thoughts in other models' marks and thoughts that were cut off are not
+    counted; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are stripped or parsed.
     """
 
     tools: tuple[Tool, ...] = (
@@ -124,12 +136,12 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         task_set: LoadedTasks[Task] | None = None,
         **options: Any,
     ) -> None:
-        """See the class. ``task_set`` replaces the files by tasks in memory."""
+        """See the class. ``task_set`` replaces the files with tasks in memory."""
         super().__init__(**options)
         check_option("variant", variant, VARIANTS)
         check_option("observation", observation, text.OBSERVATIONS)
         check_option("names", names, NAMES)
-        if names == "mystery":  # its verbs are other ones
+        if names == "mystery":  # it has other verbs
             self.tools = TextEnv.tools
         check_skip_bad(skip_bad)
         check_seconds(solver_seconds)
@@ -187,12 +199,14 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
 
     @classmethod
     def practice(cls, seed: int | str, *, variant: str | None = None, **options: Any) -> BlocksworldEnv:
-        """Fresh tasks, drawn as the shipped ones are, none of which is a shipped valid or test task up to renaming.
+        """Create an environment with new tasks, drawn like the shipped ones.
+
+        None of them is a shipped valid or test task, up to renaming of blocks.
 
         Args:
-            seed: of the tasks.
+            seed: seed of the tasks.
             variant: ``stack``, ``unstack``, or None for both in equal parts.
-            **options: of the environment.
+            **options: options of the environment.
         """
         from tstar_envs.envs.blocksworld.generate import practice_set
 
@@ -207,7 +221,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         task = self._set.tasks[task_id]
         if task.optimal_length is not None:
             return task.optimal_length
-        from tstar_envs.envs.blocksworld.solver import optimal_plan  # only problems by path ask for it
+        from tstar_envs.envs.blocksworld.solver import optimal_plan  # lazy: only needed for problems by path
 
         try:
             return len(optimal_plan(task.problem.start, task.problem.goal, seconds))
@@ -218,7 +232,7 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         return float(view.expert.distance(state))
 
     def modifies_state(self, action: str) -> bool:
-        """True for every well-formed operator."""
+        """Check whether an action may modify the state: true for every well-formed operator."""
         return read_words(action, self._vocabulary) is not None
 
     def prompt(self, style: str | None = None) -> str:
@@ -232,21 +246,21 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
         )
 
     def highlights(self, observation: str) -> list[tuple[int, int, str]]:
-        """See ``TextEnv``: blocks that are called by a colour have it."""
+        """See ``TextEnv``: blocks that are named after a colour have it."""
         return text.highlights(observation, () if self._task is None else self._task.language.labels)
 
     def picture(self) -> str:
-        """See ``TextEnv``: the towers, unless the words are to hide them."""
+        """See ``TextEnv``: the towers, except with mystery names."""
         from tstar_envs.envs.blocksworld.text import picture
 
         view, state = self._running()
         return "" if self._vocabulary is MYSTERY else picture(state, view.language.labels)
 
     def problem_text(self) -> str:
-        """The current task as a PDDL problem, in the names of this environment.
+        """Get the current task as a PDDL problem, with the names of this environment.
 
         Raises:
-            ResetNeeded: before ``reset``.
+            ResetNeeded: ``reset`` was not called yet.
         """
         from tstar_envs.envs.blocksworld.files import write_problem
 

@@ -1,4 +1,4 @@
-"""Expert: an optimal plan from any state, its thoughts, and the distance to the goal."""
+"""Expert policy: an optimal plan from any state, thoughts, and the distance to the goal."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ from tstar_envs.utils import StableRandom
 
 
 def tower_progress(goal: Goal, state: State, block: int) -> Iterator[list[int] | Fact]:
-    """The clauses in front of the operator on ``block``: lists of blocks that are in place, from bottom to top, and facts.
+    """List the clauses of a thought before the operator on ``block``.
 
-    With an empty hand the wanted towers are gone through until one is found that ``block`` goes on with, with a block in
-    the hand only the part of its own tower that must stand first. A fact is where the next block of a tower is, or what
-    stands on that block or on its place; none says where a covered block is that is wanted on the table.
+    A clause is a list of blocks in place, from bottom to top, or a fact.
+    With an empty hand it goes through the goal towers up to the one that ``block`` continues. With a held block it covers
+    only the part of its tower that must stand first. A fact says where the next block of a tower is, or what stands on that block
+    or on its place. There is none for a covered block whose place is the table.
     """
     above = {under: block for block, under in enumerate(state) if under >= 0}
     must = blocks_to_move(state, goal)
@@ -74,20 +75,20 @@ Wordings = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Thoughts:
-    """The reasons.
+    """Wordings of thoughts, by reason of the step.
 
     Attributes:
-        to_block: take a block that goes onto its block next.
-        to_table: take one that goes to its last place, the table or the hand.
-        clear_away: take one that stands on what a demand needs.
-        clear_between: take one that stands between two blocks that must touch.
-        place: put a block onto its block.
-        place_on_table: put one on the table, where it must be.
-        base: put one down that may be anywhere and that another must be on.
-        wait: put one down that has to wait for the place it must have.
-        aside: put one down of which the goal demands no place.
-        hold_later: put one down that must be in the hand in the end.
-        mistakes: a reason for a wrong operator.
+        to_block: take a block to stack it next.
+        to_table: take a block to its final place, the table or the hand.
+        clear_away: take a block that covers a needed one.
+        clear_between: take a block from between two that must touch.
+        place: stack a block in its final place.
+        place_on_table: put a block down in its final place.
+        base: put down a block that another must be on and that may be anywhere.
+        wait: put down a block whose final place is not ready.
+        aside: put down a block without a place in the goal.
+        hold_later: put down a block that must be held in the end.
+        mistakes: reason for a wrong operator.
     """
 
     to_block: Wordings
@@ -217,14 +218,14 @@ NOTHING_LEFT = "The goal holds already, so any operator ends the task."
 
 
 def explain(goal: Goal, language: Language, state: State, step: Step, last: bool, wording: int) -> str:
-    """The thought before a step.
+    """Word the thought before a step.
 
     Args:
-        goal: of the plan.
+        goal: goal of the plan.
         language: words of the problem.
-        state: before the step.
-        step: of an optimal plan.
-        last: whether the goal holds after it.
+        state: state before the step.
+        step: step of an optimal plan.
+        last: True if the goal holds after it.
         wording: counts modulo ``WORDINGS``.
     """
     clauses: list[str] = []
@@ -234,13 +235,13 @@ def explain(goal: Goal, language: Language, state: State, step: Step, last: bool
     decision = say(language, wordings, wording % WORDINGS, fact, step.operator)
     if not clauses:
         return decision
-    return _sentence(language, f"{'; '.join(dict.fromkeys(clauses))}. {decision}")  # a fact once only
+    return _sentence(language, f"{'; '.join(dict.fromkeys(clauses))}. {decision}")  # without repeated facts
 
 
 def _reason(
     goal: Goal, language: Language, state: State, step: Step, last: bool
 ) -> tuple[tuple[str, ...], Fact]:
-    """Why a step is taken: the wordings of the reason, and the fact that it is about."""
+    """Find the reason of a step: its wordings, and its fact."""
     block = step.operator.block
     wanted = goal.below[block]
     thoughts = THOUGHTS[language.vocabulary.name]
@@ -263,9 +264,10 @@ def _reason(
 
 
 def _freed(goal: Goal, state: State, block: int) -> Fact:
-    """The fact of the goal for which ``block`` is taken away: the first that does not hold and needs something below it.
+    """Find the goal fact for which ``block`` is taken away.
 
-    One of another block is preferred. There is one: an optimal plan takes a block away, and not to its last place, for others only.
+    It is the first unsatisfied one that needs a block below it.
+    Facts of other blocks are preferred. There always is one, because an optimal plan moves a block aside only for another.
     """
     below = set()
     under = state[block]
@@ -281,7 +283,7 @@ def _freed(goal: Goal, state: State, block: int) -> Fact:
 
 
 def say(language: Language, wordings: tuple[str, ...], wording: int, fact: Fact, operator: Operator) -> str:
-    """One of the wordings of a reason, about a fact and an operator."""
+    """Fill a wording of a reason with a fact and an operator."""
     block, beneath = operator.block, operator.under if operator.under >= 0 else operator.block
     under = fact.under if fact.under >= 0 else fact.block
     text = wordings[wording].format(
@@ -299,19 +301,19 @@ def _sentence(language: Language, text: str) -> str:
     return text[0].upper() + text[1:] if language.natural else text
 
 
-MOST_KNOWN = 256  # states of a problem whose plans are remembered
+MOST_KNOWN = 256  # cached states with plans per problem
 
 
 class Expert:
-    """Plays one problem. A plan, once found, is remembered for all states on it.
+    """Expert of one problem. A plan is cached for all states along it.
 
     Args:
-        problem: to be played.
+        problem: the problem.
         language: its words.
-        solver_seconds: bound of a search for a plan.
+        solver_seconds: timeout of the planner.
 
     Attributes:
-        known: of states on plans that were found, the operators left and the first step; ``MOST_KNOWN`` states at most.
+        known: cached state -> remaining operators and first step; at most ``MOST_KNOWN`` states.
     """
 
     def __init__(self, problem: Problem, language: Language, solver_seconds: float = SOLVER_SECONDS) -> None:
@@ -321,11 +323,11 @@ class Expert:
         self.known: dict[State, tuple[int, Step | None]] = {}
 
     def first_step(self, state: State) -> Step | None:
-        """The first step of the optimal plan, None where the goal holds; SolverLimit if the planner gives up."""
+        """Plan the first step, None if the goal holds; SolverLimit if the planner gives up."""
         return self._plan(state)[1]
 
     def distance(self, state: State) -> int:
-        """Operators left to the goal on an optimal plan; SolverLimit if the planner gives up."""
+        """Count the remaining operators of an optimal plan; SolverLimit if the planner gives up."""
         return self._plan(state)[0]
 
     def _plan(self, state: State) -> tuple[int, Step | None]:
@@ -334,17 +336,17 @@ class Expert:
             plan = optimal_plan(state, self._goal, self._seconds)
             if len(self.known) + len(plan) >= MOST_KNOWN:
                 self.known.clear()
-            # The plan of a later state is the rest of this one (see the solver), so an episode is planned once.
+            # The plan of a later state is the rest of this one (see the solver), so an episode is planned only once.
             passed = state
             for position, step in enumerate(plan):
                 self.known[passed] = (len(plan) - position, step)
                 passed = transition(passed, step.operator)
             self.known[passed] = (0, None)
-            found = (len(plan), plan[0] if plan else None)  # another thread may have made room meanwhile
+            found = (len(plan), plan[0] if plan else None)  # another thread may have evicted it
         return found
 
     def next_step(self, state: State, wording: int = 0) -> tuple[str, str]:
-        """The expert's thought and action; ``wording`` counts modulo 4."""
+        """Choose the expert's thought and action; ``wording`` counts modulo 4."""
         left, step = self._plan(state)
         if step is None:  # the goal holds at the start
             return NOTHING_LEFT, self._language.action(legal_operators(state, towers(state))[0])
@@ -352,7 +354,7 @@ class Expert:
         return thought, self._language.action(step.operator)
 
     def mistake(self, state: State, rng: StableRandom) -> tuple[str, str]:
-        """A legal operator that does not lead nearer to the goal; where every legal one does, one that is not possible."""
+        """Choose a legal operator without progress, or an illegal one if all legal ones make progress."""
         now = self.distance(state)
         wrong = [
             operator
@@ -366,9 +368,9 @@ class Expert:
 
 
 def _impossible(state: State) -> list[Operator]:
-    """Operators that somebody may try in vain.
+    """List plausible illegal operators.
 
-    With a block in hand: to take another one. Else: to take one that is covered, or to put down what is not held.
+    With a held block: take another. Else: take a covered block, or put down a block that is not held.
     """
     held = held_block(state)
     others = [under for under in state if under >= 0] if held is None else range(len(state))

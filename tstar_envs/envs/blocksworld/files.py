@@ -1,4 +1,4 @@
-"""Problem files: Blocksworld in PDDL, read and written, and public files by path."""
+"""Problem files: reader and writer of Blocksworld in PDDL, and problems by path."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ _PROBLEM_START = re.compile(r"\(\s*+define\s*+\(\s*+problem\b", re.IGNORECASE)
 
 
 def is_domain(text: str) -> bool:
-    """Whether a PDDL text is a domain and no problem."""
+    """Check whether a PDDL text is a domain, not a problem."""
     code = without_comments(text.removeprefix("\ufeff"))
     return _DOMAIN_START.match(code.lstrip()) is not None and _PROBLEM_START.search(code) is None
 
 
 def fail(where: str, what: str, item: Any = None) -> NoReturn:
-    """Raise BadData, with the line on which ``item`` begins."""
+    """Raise BadData with the line of ``item``."""
     raise BadData(f"{where}: {what}{f' (line {item.line})' if isinstance(item, Expressions) else ''}")
 
 
 def read_sections(text: str, where: str) -> dict[str, Expressions]:
-    """The sections of a problem by keyword, each without it.
+    """Parse the sections of a problem, by keyword.
 
     Args:
         text: contents of a file.
-        where: what the text is called in errors.
+        where: name of the text in error messages.
 
     Raises:
-        BadData: it is not one problem with the sections that a problem needs.
+        BadData: not a single problem with all needed sections.
     """
-    text = text.removeprefix("\ufeff")  # the mark that some editors begin a file with
+    text = text.removeprefix("\ufeff")  # byte order mark
     if is_domain(text):
         fail(where, f"this is a domain, not a problem; {EXPECTED}")
     code = without_comments(text)
@@ -82,7 +82,7 @@ def read_sections(text: str, where: str) -> dict[str, Expressions]:
     sections: dict[str, Expressions] = {}
     for part in tree[0][1:]:
         if not isinstance(part, Expressions) or not part or not isinstance(part[0], str):
-            fail(where, f"{written(part)} is no section; {EXPECTED}", part)
+            fail(where, f"{written(part)} is not a section; {EXPECTED}", part)
         if part[0] in sections:
             fail(where, f"section {part[0]} occurs twice", part)
         sections[part[0]] = part
@@ -102,7 +102,7 @@ def read_sections(text: str, where: str) -> dict[str, Expressions]:
 
 
 def _parse(text: str, where: str) -> Expressions:
-    """A text as lists within lists."""
+    """Parse a text to nested lists."""
     try:
         return read_expressions(text)
     except Unbalanced as error:
@@ -112,7 +112,7 @@ def _parse(text: str, where: str) -> Expressions:
 
 
 def written(item: Any) -> str:
-    """A piece of the text for an error message, cut to a readable length. Goes one level deep: texts may be nested without end."""
+    """Format an item for an error message, truncated and only one level deep."""
     if isinstance(item, list):
         item = f"({' '.join(part if isinstance(part, str) else '(...)' for part in item[:20])})"
     return str(item) if len(str(item)) <= 80 else f"{str(item)[:80]}..."
@@ -127,7 +127,10 @@ _HANDLESS = (
 def places_of(
     facts: Iterable[Fact], names: Sequence[str], where: str, section: Expressions
 ) -> dict[int, int]:
-    """What is below each block of which some fact says it; BadData where two facts say different things."""
+    """Collect the place of each block in the facts.
+
+    BadData if two facts contradict each other.
+    """
     below: dict[int, int] = {}
     for fact in facts:
         if fact.predicate in (ON, ONTABLE, HOLDING):
@@ -138,7 +141,7 @@ def places_of(
 
 
 def check_towers(state: State, names: Sequence[str], where: str, section: Expressions) -> None:
-    """Every block stands on one that carries no other, and in the end on the table."""
+    """Check that blocks form towers on the table, with at most one block on another."""
     for under, count in Counter(state).items():
         if under >= 0 and count > 1:
             fail(where, f"in (:init ...) {count} blocks are on {names[under]}", section)
@@ -163,7 +166,7 @@ def check_facts(
     where: str,
     section: Expressions,
 ) -> None:
-    """The facts about clear blocks and the hand must be those of the configuration."""
+    """Check that the facts about clear blocks and the hand match the towers."""
     given, true = set(facts), set(state_facts(state))
     for fact in sorted(given ^ true):
         words = [vocabulary.predicates[fact.predicate], *(names[block] for block in fact.arguments)]
@@ -176,35 +179,35 @@ def check_facts(
         fail(where, f"in (:init ...) ({' '.join(words)}) {fault}{form}", section)
 
 
-# With - and _ left out, as in all predicates.
+# Without - and _, as all predicates.
 _ALIASES = {"armempty": HANDEMPTY, "emptyhand": HANDEMPTY, "emptyarm": HANDEMPTY}
 _NO_CONJUNCTION = frozenset(
     ("not", "or", "imply", "forall", "exists", "when", "preference", "=", "<", ">", "<=", ">=")
 )
 _A_TABLE = "; what stands on the table is written (ontable x)"
 _OF_A_HAND = (HANDEMPTY, HOLDING)
-_TYPES = ("block", "isblock", "object", "thing", "cube")  # predicates that hold of everything here
+_TYPES = ("block", "isblock", "object", "thing", "cube")  # predicates that are always true
 _NAME = re.compile(r"[a-z0-9_][a-z0-9_-]{0,99}")
 
 
 def read_problem(text: str, where: str) -> tuple[Problem, Vocabulary]:
-    """Read a problem file.
+    """Parse a problem file.
 
     Args:
-        text: its contents.
-        where: what the text is called in errors (a file name).
+        text: contents of the file.
+        where: name of the file in error messages.
 
     Returns:
-        The problem, and the vocabulary it is written in.
+        The problem and its vocabulary.
 
     Raises:
-        BadData: it is no such problem; the message names ``where`` and what is wrong.
+        BadData: not such a problem; the message names ``where`` and the error.
     """
     return _Reader(text, where).problem()
 
 
 class _Reader:
-    """One text being read; every complaint names where it comes from."""
+    """Parser of one text; every error names the text."""
 
     def __init__(self, text: str, where: str) -> None:
         self._where = where
@@ -248,7 +251,7 @@ class _Reader:
                 self._types |= dict.fromkeys(untyped, written(kind))
                 untyped = []
             elif not isinstance(item, str) or not _NAME.fullmatch(item):
-                self._fail(f"(:objects ...) holds {written(item)}, which is no name", section)
+                self._fail(f"(:objects ...) holds {written(item)}, which is not a name", section)
             elif item in names:
                 self._fail(f"(:objects ...) names {item} twice", section)
             else:
@@ -261,7 +264,7 @@ class _Reader:
         return tuple(names)
 
     def _conjuncts(self, condition: Any) -> list[Any]:
-        """The facts of a condition, ``and`` taken apart at any depth."""
+        """Flatten a condition with nested ``and`` to its facts."""
         found, waiting = [], [condition]
         while waiting:
             item = waiting.pop()
@@ -272,7 +275,7 @@ class _Reader:
         return found
 
     def _word(self, item: Any) -> str:
-        """The predicate of a fact as this module calls it, "" if the item is no fact of the domain."""
+        """Get the canonical predicate of a fact, "" if it is not one of the domain."""
         if not isinstance(item, list) or not item or not isinstance(item[0], str):
             return ""
         return self._predicates.get(item[0].replace("-", "").replace("_", ""), "")
@@ -290,7 +293,7 @@ class _Reader:
             )
             known = ", ".join(self._vocabulary.predicates.values())
             self._fail(
-                f"({section} ...) holds {written(item)}, which is no fact of the domain; its predicates are {known}{advice}",
+                f"({section} ...) holds {written(item)}, which is not a fact of the domain; its predicates are {known}{advice}",
                 item,
             )
         arguments = item[1:]
@@ -314,12 +317,12 @@ class _Reader:
         return Fact(predicate, *(self._number[name] for name in arguments))
 
     def _start(self, names: tuple[str, ...]) -> State:
-        """The configuration that the facts of the initial state describe."""
+        """Build the initial state from its facts."""
         section = self._sections[":init"]
         facts, denied = [], []
         for item in self._conjuncts(["and", *section]):
             if isinstance(item, list) and item[:1] == ["="]:
-                continue  # costs change no plan
+                continue  # costs do not matter
             if isinstance(item, list) and item[:1] == ["not"] and len(item) == 2:
                 denied.append((self._fact(item[1], ":init"), item))
             elif not self._says_a_type(item):
@@ -345,7 +348,7 @@ class _Reader:
         return state
 
     def _says_a_type(self, item: Any) -> bool:
-        """Whether a fact is of no predicate of the domain and of one block: ``(block a)``."""
+        """Check for a type fact such as ``(block a)``."""
         if (
             self._word(item)
             or not isinstance(item, list)
@@ -380,7 +383,7 @@ _DOMAIN = """\
 
 
 def write_domain(vocabulary: Vocabulary = PLAIN) -> str:
-    """The domain file."""
+    """Write the domain file."""
     verbs = vocabulary.verbs
     return _DOMAIN.format(
         domain=vocabulary.domain,
@@ -393,7 +396,10 @@ def write_domain(vocabulary: Vocabulary = PLAIN) -> str:
 
 
 def write_problem(problem: Problem, title: str, vocabulary: Vocabulary = PLAIN) -> str:
-    """The problem file; ``title`` becomes part of its name, what PDDL forbids replaced; mystery leaves it out, as it may name blocks."""
+    """Write a problem file. ``title`` becomes part of its name, with invalid characters replaced.
+
+    It is omitted in mystery words.
+    """
 
     def line(fact: Fact) -> str:
         blocks = [problem.names[block] for block in fact.arguments]
@@ -410,18 +416,18 @@ def write_problem(problem: Problem, title: str, vocabulary: Vocabulary = PLAIN) 
 
 
 def load_path(path: PathLike, option: str = "problems", skip_bad: bool = False) -> LoadedTasks[Task]:
-    """Problems in PDDL by path.
+    """Load PDDL problems by path.
 
     Args:
-        path: a problem file, or a folder whose ``*.pddl`` files, at any depth, are problems (domain files are passed over). The
-            task id is the file's name, or its path in the folder with ``/``; the split is the first folder of that path
-            where it is train, valid or test, else test.
-        option: what error messages call the path.
-        skip_bad: leave files out that are no such problem; ``left_out`` of what comes back says how many and why.
+        path: a problem file, or a folder with ``*.pddl`` problems at any depth (domain files are skipped). The task id is the
+            file's name, or its path in the folder with ``/``. The split is the first folder of that path if it is train, valid
+            or test, else test.
+        option: name of the option in error messages.
+        skip_bad: skip unusable files; ``left_out`` of the result tells how many and why.
 
     Raises:
-        MissingData: there is no such file or folder, or no problem in it.
-        BadData: files that are no such problem; all are named.
+        MissingData: the path does not exist or has no problem.
+        BadData: some files are unusable; all are listed.
     """
     check_skip_bad(skip_bad)
     root = existing(path, option, "a PDDL problem file or a folder of them")
@@ -439,7 +445,7 @@ def _read_files(root: Path, files: Stamped, skip_bad: bool) -> LoadedTasks[Task]
     faults = Faults(skip_bad)
     for file, *_ in files:
         with faults.collect(file):
-            text = read_text(file, PROBLEM_BYTES, fallback="latin-1")  # names of authors in comments
+            text = read_text(file, PROBLEM_BYTES, fallback="latin-1")  # for authors' names in comments
             if whole_folder and is_domain(text):
                 continue
             problem, _ = read_problem(text, str(file))

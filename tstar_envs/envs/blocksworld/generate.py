@@ -1,4 +1,4 @@
-"""Problem generator; the files of the mini tier, and practice."""
+"""Problem generator, files of the mini tier, and practice sets."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ CanonicalForm = tuple[Any, ...]
 
 
 def canonical_form(problem: Problem) -> CanonicalForm:
-    """A value that two problems share exactly if renaming blocks turns one into the other.
+    """Compute a canonical form that is equal for problems that are equal up to renaming of blocks.
 
-    Every block has at most one block below and one above it, in the start and in the goal, so from any first block all
-    blocks connected with it are visited in one order that no name decides. A connected part is described by the least of
-    its descriptions over all first blocks, the problem by its parts in order.
+    Every block has at most one block below and one above it, in start and goal. So from any first block, all connected blocks
+    are visited in an order that does not depend on names. A connected part is described by the minimum of its descriptions
+    over all first blocks, and the problem by its sorted parts.
     """
     start, goal = problem.start, problem.goal
     relations = [start, _inverse(start), goal.below, _inverse(goal.below)]
@@ -60,7 +60,7 @@ def _inverse(below: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _visit(first: int, relations: list[tuple[int, ...]]) -> list[int]:
-    """All blocks connected with ``first``, in the order of a breadth-first walk."""
+    """Visit all blocks connected with ``first``, breadth-first."""
     order, seen = [first], {first}
     for block in order:
         for relation in relations:
@@ -73,7 +73,7 @@ def _visit(first: int, relations: list[tuple[int, ...]]) -> list[int]:
 
 def _describe(order: list[int], start: State, goal: Goal) -> tuple[tuple[int, ...], ...]:
     number = {block: position for position, block in enumerate(order)}
-    # What is no block keeps its own (negative) code: table, hand, anywhere.
+    # Table, hand and anywhere keep their negative codes.
     return tuple(
         (
             number.get(start[b], start[b]),
@@ -85,7 +85,7 @@ def _describe(order: list[int], start: State, goal: Goal) -> tuple[tuple[int, ..
     )
 
 
-# Blocks -> optimal length -> share among the problems of that size; the sizes have equal shares. The mean is 14.2.
+# blocks -> optimal length -> share among problems of that size; sizes have equal shares. The mean length is 14.2.
 LENGTHS: Mapping[int, Mapping[int, float]] = {
     6: {10: 0.45, 12: 0.40, 14: 0.15},
     7: {12: 0.20, 14: 0.45, 16: 0.30, 18: 0.05},
@@ -95,7 +95,7 @@ HIGHEST_LOW_TOWER = 3
 
 
 def random_problem(variant: str, blocks: int, rng: StableRandom) -> Problem:
-    """A problem of a variant, of any optimal length.
+    """Draw a problem of a variant, of any optimal length.
 
     ``stack``: towers of 1 to 3 blocks; the goal is one tower of all blocks, or two of at least 2. ``unstack``: one tower of all
     blocks, or two of at least 2; the goal puts all blocks, or all but one, into towers of 1 or 2 on the table, at
@@ -120,7 +120,7 @@ def random_problem(variant: str, blocks: int, rng: StableRandom) -> Problem:
             under, block = second[2 * pair : 2 * pair + 2]
             facts += [Fact(ONTABLE, under), Fact(ON, block, under)]
         facts += [Fact(ONTABLE, block) for block in second[2 * pairs :]]
-    # Written and read again: blocks are numbered as in the files.
+    # A round trip through text numbers the blocks as in the files.
     names = rng.shuffled(COLOURS)[:blocks]
     goal = Goal(tuple(facts), blocks)
     return read_problem(write_towers(towers(state_of(piles, blocks)), names), write_goal(goal, names))
@@ -136,12 +136,12 @@ def _one_or_two(order: list[int], rng: StableRandom) -> list[list[int]]:
 def fresh_problems(
     seed: int | str, variant: str, avoid: Container[CanonicalForm] = frozenset()
 ) -> Iterator[Problem]:
-    """Problems without end, distributed over sizes and optimal lengths as the shipped ones.
+    """Generate problems endlessly, with the shipped distribution of sizes and optimal lengths.
 
     Args:
         seed: the same seed gives the same problems.
         variant: ``stack`` or ``unstack``.
-        avoid: canonical forms that must not occur.
+        avoid: canonical forms to avoid.
     """
     rng = StableRandom(f"blocksworld/{variant}/{seed}")
     while True:
@@ -171,7 +171,7 @@ SIZES = {"train": 2000, "valid": 200, "test": 400}  # per variant
 
 
 def quotas(size: int) -> dict[tuple[int, int], int]:
-    """How many problems of each (blocks, optimal length) a split of ``size`` problems has: largest remainders."""
+    """Compute the number of problems per (blocks, optimal length) of a split, by largest remainders."""
     exact = {
         (blocks, length): size * share / len(LENGTHS)
         for blocks, shares in LENGTHS.items()
@@ -185,7 +185,7 @@ def quotas(size: int) -> dict[tuple[int, int], int]:
 
 
 def build_all(seed: int = SEED) -> dict[str, bytes]:
-    """The shipped files: name (without ``.gz``) -> bytes."""
+    """Build the shipped files as name (without ``.gz``) -> bytes."""
     seen: set[CanonicalForm] = set()
     files = {}
     for variant in VARIANTS:
@@ -193,7 +193,7 @@ def build_all(seed: int = SEED) -> dict[str, bytes]:
         lines: dict[str, list[str]] = {split: [] for split in SPLITS}
         needs = {split: quotas(size) for split, size in SIZES.items()}
         for blocks in LENGTHS:
-            # Every accepted problem goes to a split that still needs one of its length, drawn by how many each needs.
+            # Each accepted problem goes to a random split that needs its length, weighted by need.
             while any(needs[split][blocks, length] for split in SPLITS for length in LENGTHS[blocks]):
                 problem = random_problem(variant, blocks, rng)
                 length = len(optimal_plan(problem.start, problem.goal))
@@ -222,7 +222,7 @@ def write(folder: Path, files: Mapping[str, bytes], seed: int) -> None:
 
 
 def main() -> None:
-    """Command line of the generator."""
+    """Run the command line of the generator."""
     out, seed = generator_command(__doc__, SEED)
     files = build_all(seed)
     write(out, files, seed)
@@ -239,7 +239,7 @@ TASKS = 160
 
 @lru_cache(maxsize=1)
 def held_out_forms() -> frozenset[CanonicalForm]:
-    """Canonical forms of the shipped valid and test problems of both variants."""
+    """Collect the canonical forms of the shipped valid and test problems of both variants."""
     shipped = [task for variant in VARIANTS for task in load_shipped(variant).tasks.values()]
     return frozenset(canonical_form(task.problem) for task in shipped if task.split != "train")
 
@@ -247,15 +247,15 @@ def held_out_forms() -> frozenset[CanonicalForm]:
 def practice_set(
     seed: int | str, variants: str | Sequence[str] = VARIANTS, size: int = TASKS
 ) -> LoadedTasks[Task]:
-    """Fresh train tasks, the same for the same seed.
+    """Generate new train tasks, reproducible from the seed.
 
     Args:
-        seed: of the tasks.
+        seed: seed of the tasks.
         variants: ``stack``, ``unstack``, or several of them, in turn.
-        size: how many.
+        size: number of tasks.
 
     Raises:
-        UnknownOption: no variant, or an unknown one.
+        UnknownOption: a variant is missing or unknown.
     """
     variants = (variants,) if isinstance(variants, str) else tuple(variants)
     if not variants:

@@ -1,4 +1,4 @@
-"""Words: vocabularies, names of blocks, clauses, and reading and refusing actions."""
+"""Words: vocabularies, names of blocks, clauses, action parsing, and feedback."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tstar_envs.react import AROUND_ACTION
 
 @dataclass(frozen=True)
 class Phrases:
-    """Templates with ``{0}`` and ``{1}`` for the blocks: facts, what the goal demands, and operators as a clause."""
+    """Templates of facts, goal facts and operators, with ``{0}`` and ``{1}`` for the blocks."""
 
     facts: Mapping[str, str]
     wishes: Mapping[str, str]
@@ -43,17 +43,17 @@ class Phrases:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """One set of words for the domain.
+    """Vocabulary of the domain.
 
     Attributes:
         name: ``plain`` or ``mystery``.
-        thing: what a block is called.
+        thing: word for a block.
         domain: name of the PDDL domain.
         verbs: operator -> its word in actions and PDDL.
         predicates: predicate -> its word in PDDL.
         natural: phrases of the natural observation.
         compact: phrases of the compact observation.
-        grammar: operator -> expression of its written forms (lower case, single spaces), one group per block.
+        grammar: operator -> regular expression of its forms (lower case, single spaces), one group per block.
     """
 
     name: str
@@ -66,19 +66,19 @@ class Vocabulary:
     grammar: Mapping[str, re.Pattern[str]]
 
     def action(self, verb: str, *blocks: str) -> str:
-        """An action in its canonical, compact form."""
+        """Format an action in canonical, compact form."""
         return " ".join((self.verbs[verb], *blocks))
 
     def usage(self) -> str:
-        """The forms of the actions in one line."""
+        """Describe the action forms in one line."""
         forms = [self.action(verb, *("X", "Y")[: OPERATOR_ARITY[verb]]) for verb in self.verbs]
         return ", ".join(forms[:-1]) + f" or {forms[-1]}"
 
 
-# The colours of PlanBench's blocks, in its order.
+# PlanBench's colours of blocks, in its order.
 COLOURS = tuple("red blue orange yellow white magenta black cyan green violet silver gold".split())
 
-# Possessive: a name never gives characters back, so that every expression is linear in the length of an action.
+# Possessive quantifiers: names do not backtrack, so matching takes linear time.
 _BLOCK = r"(?:the )?(?:block |object )?(\S++)(?: block)?"
 
 
@@ -191,12 +191,12 @@ SEPARATOR = " / "
 
 
 def write_towers(piles: Iterable[Sequence[int]], names: Sequence[str]) -> str:
-    """Towers as text."""
+    """Format towers as text."""
     return SEPARATOR.join([" ".join([names[block] for block in tower]) for tower in piles])
 
 
 def write_goal(goal: Goal, names: Sequence[str]) -> str:
-    """The places that a goal demands, as text."""
+    """Format the places of a goal as text."""
     return SEPARATOR.join(
         " ".join(TABLE_WORD if block == TABLE else names[block] for block in chain)
         for chain in goal_towers(goal)
@@ -204,7 +204,10 @@ def write_goal(goal: Goal, names: Sequence[str]) -> str:
 
 
 def read_problem(start: str, goal: str) -> Problem:
-    """A problem from its two texts; blocks are numbered in the order of the start text. For text written by this module."""
+    """Parse a problem from the two texts of this module.
+
+    Blocks are numbered in the order of the start text.
+    """
     piles = [tower.split() for tower in start.split(SEPARATOR)]
     names = tuple([name for tower in piles for name in tower])
     number = {name: block for block, name in enumerate(names)}
@@ -225,13 +228,13 @@ NAMES = ("own", "colours", "letters", "mystery")
 
 
 def name_blocks(problem: Problem, names: str) -> tuple[str, ...]:
-    """What the blocks are called under the option ``names``.
+    """Name the blocks by the option ``names``.
 
     Args:
-        problem: has names of its own.
-        names: ``own`` keeps them; ``colours`` too where all are colours, else the blocks get the 12 colours; ``letters`` and
-            ``mystery`` call them a, b, c, ... New names go by the alphabetical order of the own ones, so that they reveal no more
-            about the start than those did.
+        problem: problem with its own names.
+        names: ``own`` keeps them. ``colours`` keeps them if all are colours, else uses the 12 colours. ``letters`` and
+            ``mystery`` use a, b, c, ... New names follow the alphabetical order of the own ones, so they reveal no more about the
+            start.
 
     Raises:
         UnknownOption: more blocks than colours or letters.
@@ -249,7 +252,7 @@ def name_blocks(problem: Problem, names: str) -> tuple[str, ...]:
 
 
 class Language:
-    """How the facts and operators of one problem are put into words.
+    """Language of one problem: facts and operators as text.
 
     Args:
         labels: names of the blocks.
@@ -257,7 +260,7 @@ class Language:
         observation: ``natural`` or ``compact``.
 
     Raises:
-        UnknownOption: ``compact`` with a block that is called ``table``.
+        UnknownOption: a block is named ``table``, with ``compact``.
     """
 
     def __init__(self, labels: tuple[str, ...], vocabulary: Vocabulary, observation: str) -> None:
@@ -281,22 +284,22 @@ class Language:
         return f"the {label} block" if label in COLOURS else f"block {label}"
 
     def block(self, block: int) -> str:
-        """A block in a sentence."""
+        """Format a block in a sentence."""
         return self._blocks[block]
 
     def fact(self, fact: Fact) -> str:
-        """A fact as a clause."""
+        """Format a fact as a clause."""
         predicate, block, under = fact
         return self._phrases.facts[predicate].format(self._blocks[block], self._blocks[under])
 
     def action(self, operator: Operator) -> str:
-        """The canonical action of an operator."""
+        """Format an operator as its canonical action."""
         verb, block, under = operator
         words = f"{self.vocabulary.verbs[verb]} {self.labels[block]}"
         return words if under == TABLE else f"{words} {self.labels[under]}"
 
     def operator(self, action: str) -> Operator | None:
-        """The operator of a canonical action, the inverse of ``action``; None for other texts."""
+        """Parse a canonical action, the inverse of ``action``; None for other texts."""
         word, *names = action.split(" ")
         verb = self._verbs.get(word)
         if (
@@ -308,25 +311,28 @@ class Language:
         return Operator(verb, *map(self.labels.index, names))
 
     def wish(self, fact: Fact) -> str:
-        """A fact that the goal demands, as a clause."""
+        """Format a goal fact as a clause."""
         return self._phrases.wishes[fact.predicate].format(*self._arguments(fact))
 
     def in_place(self, blocks: Sequence[int], goal: Goal) -> list[str]:
-        """A part of a tower that stands as the goal wants it, from bottom to top, as clauses: where words are to hide towers, its facts."""
+        """Format a finished part of a goal tower, from bottom to top, as clauses.
+
+        As facts with mystery names.
+        """
         if self.vocabulary is not MYSTERY:
             return ["in place: " + (", " if self.natural else " ").join(map(self.block, blocks))]
         places = {fact.block: fact for fact in goal.facts if fact.predicate in (ON, ONTABLE)}
         return [f"already {self.fact(places[block])}" for block in blocks if block in places]
 
     def act(self, operator: Operator) -> str:
-        """An operator as the end of a sentence that starts with "I"."""
+        """Format an operator as the end of a sentence that starts with "I"."""
         return self._phrases.acts[operator.verb].format(*self._arguments(operator))
 
     def _arguments(self, thing: Fact | Operator) -> list[str]:
         return [self.block(block) for block in thing.arguments]
 
-    def refusal(self, state: State, operator: Operator) -> str:
-        """Why an operator is illegal in a state, "" if it is legal."""
+    def feedback(self, state: State, operator: Operator) -> str:
+        """Explain why an operator is illegal in a state, "" if it is legal."""
         clash = violated(state, operator)
         if clash is None:
             return ""
@@ -334,7 +340,7 @@ class Language:
         return f"{self.action(operator)} needs: {self.fact(needed)}; but {self.fact(counter)}"
 
     def goal(self, goal: Goal) -> str:
-        """The goal as the agent reads it."""
+        """Format the goal for the agent."""
         if self.natural:
             return f"Goal: {', '.join(self.fact(fact) for fact in goal.facts)}."
         if self.vocabulary is MYSTERY:
@@ -347,11 +353,11 @@ _BETWEEN = str.maketrans("(),", "   ")
 
 
 class Command(NamedTuple):
-    """What an action asks for.
+    """Parsed action.
 
     Attributes:
-        operator: None where the action could not be read.
-        problem: what is wrong with it as the agent reads it, "" if nothing is.
+        operator: the operator, None for an invalid action.
+        problem: error message for the agent, "" if valid.
     """
 
     operator: Operator | None
@@ -359,7 +365,7 @@ class Command(NamedTuple):
 
 
 def read_command(action: str, labels: tuple[str, ...], vocabulary: Vocabulary) -> Command:
-    """Read one operator on blocks of these names; see ``read_words`` for its forms."""
+    """Parse one operator on blocks with these names; see ``read_words`` for its forms."""
     found = read_words(action, vocabulary)
     if found is None:
         return Command(None, f"the action must be {vocabulary.usage()}")
@@ -372,10 +378,11 @@ def read_command(action: str, labels: tuple[str, ...], vocabulary: Vocabulary) -
 
 
 def read_words(action: str, vocabulary: Vocabulary) -> tuple[str, tuple[str, ...]] | None:
-    """The operator and the names of its blocks, None if the text is no action of this vocabulary.
+    """Parse the operator and the names of its blocks.
 
-    Case, white space, surrounding punctuation, brackets and commas are ignored, so PDDL's ``(stack a b)`` and ``Stack(a, b)`` are
-    read as well.
+    None if the text is not an action of this vocabulary.
+    Case, white space, surrounding punctuation, brackets and commas are ignored, so ``(stack a b)`` and ``Stack(a, b)`` are
+    accepted.
     """
     words = " ".join(action.strip(AROUND_ACTION).lower().translate(_BETWEEN).split())
     for verb, form in vocabulary.grammar.items():

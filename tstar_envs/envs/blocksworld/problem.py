@@ -9,18 +9,18 @@ from itertools import pairwise
 from typing import NamedTuple
 
 TABLE, HAND = -1, -2
-# ``state[block]`` is what is below it: a block, TABLE, or HAND for the block that is held.
+# ``state[block]`` is what is below a block: a block, TABLE, or HAND for the held block.
 State = tuple[int, ...]
 Towers = tuple[tuple[int, ...], ...]  # from bottom to top
 
 
 def held_block(state: State) -> int | None:
-    """The block in the hand, None if it is empty."""
+    """Get the held block, None if the hand is empty."""
     return state.index(HAND) if HAND in state else None
 
 
 def towers(state: State) -> Towers:
-    """The towers, each from bottom to top, in the order of their bottom blocks; the held block is in none."""
+    """List the towers from bottom to top, in the order of their bottom blocks."""
     above = {under: block for block, under in enumerate(state) if under >= 0}
     found = []
     for block, under in enumerate(state):
@@ -33,7 +33,10 @@ def towers(state: State) -> Towers:
 
 
 def state_of(piles: Iterable[Sequence[int]], blocks: int, held: int | None = None) -> State:
-    """The state with the given towers (bottom to top), all of ``blocks`` blocks standing in one or held."""
+    """Build a state from towers (bottom to top) and the held block.
+
+    They contain all ``blocks`` blocks.
+    """
     below = [TABLE] * blocks
     for tower in piles:
         for under, block in pairwise(tower):
@@ -48,7 +51,7 @@ FACT_ARITY = {ON: 2, ONTABLE: 1, CLEAR: 1, HOLDING: 1, HANDEMPTY: 0}
 
 
 class Fact(NamedTuple):
-    """A fact of the domain; arguments that a predicate does not have are ``TABLE``."""
+    """Fact of the domain; unused arguments are ``TABLE``."""
 
     predicate: str
     block: int = TABLE
@@ -56,12 +59,12 @@ class Fact(NamedTuple):
 
     @property
     def arguments(self) -> tuple[int, ...]:
-        """The blocks that the fact names."""
+        """Blocks of the fact."""
         return (self.block, self.under)[: FACT_ARITY[self.predicate]]
 
 
 def fact_holds(state: State, fact: Fact) -> bool:
-    """Whether one fact holds; a held block is not clear."""
+    """Check whether a fact holds; a held block is not clear."""
     predicate, block, under = fact
     if predicate in (ON, ONTABLE):
         return state[block] == under
@@ -73,7 +76,7 @@ def fact_holds(state: State, fact: Fact) -> bool:
 
 
 def state_facts(state: State) -> list[Fact]:
-    """Every fact that holds in a state."""
+    """List all facts of a state."""
     facts = [] if HAND in state else [Fact(HANDEMPTY)]
     for block, under in enumerate(state):
         if under == HAND:
@@ -85,15 +88,17 @@ def state_facts(state: State) -> list[Fact]:
     return facts
 
 
-ANYWHERE = -3  # as what is below a block whose place the goal does not mention
+ANYWHERE = -3  # place of a block that the goal does not mention
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A conjunction of facts, usually partial: what it does not mention may be as it likes.
+    """Goal: a conjunction of facts, usually partial.
+
+    Blocks that it does not mention may be anywhere.
 
     Attributes:
-        facts: as given, in that order.
+        facts: the facts, in the given order.
         blocks: number of blocks of the problem.
     """
 
@@ -102,13 +107,13 @@ class Goal:
 
     @cached_property
     def below(self) -> tuple[int, ...]:
-        """What each block must stand on: a block, ``TABLE``, or ``ANYWHERE``."""
+        """Required place of each block: a block, ``TABLE``, or ``ANYWHERE``."""
         wanted = {f.block: f.under for f in self.facts if f.predicate in (ON, ONTABLE)}
         return tuple(wanted.get(block, ANYWHERE) for block in range(self.blocks))
 
     @cached_property
     def places(self) -> tuple[tuple[int, int], ...]:
-        """The pairs (block, what it must stand on), in the order of the facts."""
+        """Pairs (block, required place), in the order of the facts."""
         return tuple((f.block, f.under) for f in self.facts if f.predicate in (ON, ONTABLE))
 
     @cached_property
@@ -118,16 +123,16 @@ class Goal:
 
     @cached_property
     def held(self) -> int | None:
-        """The block that must be held, None if no fact says so."""
+        """Block that must be held, None if the goal has no such fact."""
         return next((f.block for f in self.facts if f.predicate == HOLDING), None)
 
     @cached_property
     def hand_empty(self) -> bool:
-        """Whether the hand must be empty."""
+        """True if the hand must be empty."""
         return any(f.predicate == HANDEMPTY for f in self.facts)
 
     def holds(self, state: State) -> bool:
-        """Whether every fact holds in ``state``."""
+        """Check whether every fact holds in ``state``."""
         for block, under in self.places:
             if state[block] != under:
                 return False
@@ -137,7 +142,10 @@ class Goal:
 
 
 def goal_towers(goal: Goal) -> list[list[int]]:
-    """The goal's places as chains from bottom to top; a chain that must stand on the table starts with ``TABLE``."""
+    """List the goal's places as chains from bottom to top.
+
+    A chain that must stand on the table starts with ``TABLE``.
+    """
     above = {under: block for block, under in goal.places if under >= 0}
     found, done = [], set()
     for block, under in goal.places:
@@ -154,7 +162,10 @@ def goal_towers(goal: Goal) -> list[list[int]]:
 
 
 def contradiction(goal: Goal, names: Sequence[str]) -> str:
-    """What makes a goal impossible, in the names of the blocks; "" if it can be reached from every state."""
+    """Explain why a goal is impossible, with the names of the blocks.
+
+    "" if it is reachable from every state.
+    """
     below: dict[int, int] = {}
     above: dict[int, int] = {}
     for block, under in goal.places:
@@ -181,7 +192,7 @@ def contradiction(goal: Goal, names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """Block number b is called ``names[b]``; ``start`` and ``goal`` speak of numbers."""
+    """Problem: block number b is named ``names[b]``; ``start`` and ``goal`` use numbers."""
 
     names: tuple[str, ...]
     start: State
@@ -190,13 +201,13 @@ class Problem:
 
 @dataclass(frozen=True)
 class Task:
-    """One task.
+    """One planning task.
 
     Attributes:
         id: unique in its set.
         split: train, valid or test.
         problem: start and goal.
-        optimal_length: operators of a shortest plan, None where it is not stored.
+        optimal_length: operators of a shortest plan, None if not stored.
     """
 
     id: str
@@ -205,7 +216,7 @@ class Task:
     optimal_length: int | None = None
 
     def __hash__(self) -> int:
-        # Of all its parts it would cost more than a step, and a view is looked up in every reset.
+        # Hashing all fields would cost more than a step, and every reset looks up a view.
         return hash(self.id)
 
 
@@ -215,7 +226,7 @@ OPERATOR_ARITY = {PICK_UP: 1, PUT_DOWN: 1, STACK: 2, UNSTACK: 2}
 
 
 class Operator(NamedTuple):
-    """``under`` is the second block of stack and unstack, ``TABLE`` for the other two."""
+    """Operator; ``under`` is the second block of stack and unstack, ``TABLE`` for the other two."""
 
     verb: str
     block: int
@@ -223,14 +234,14 @@ class Operator(NamedTuple):
 
     @property
     def arguments(self) -> tuple[int, ...]:
-        """The blocks that the operator names."""
+        """Blocks of the operator."""
         return (self.block, self.under)[: OPERATOR_ARITY[self.verb]]
 
 
 def legal_operators(state: State, piles: Towers) -> list[Operator]:
-    """Every operator whose preconditions hold; ``piles`` are ``towers(state)``.
+    """List all legal operators; ``piles`` are ``towers(state)``.
 
-    With a block in the hand putting it down, then on each tower; else taking each tower's top.
+    With a held block: put it down, then stack it on each tower. Else: take the top of each tower.
     """
     if HAND in state:
         held = state.index(HAND)
@@ -242,7 +253,7 @@ def legal_operators(state: State, piles: Towers) -> list[Operator]:
 
 
 def preconditions(operator: Operator) -> tuple[Fact, ...]:
-    """What must hold before an operator, the hand first."""
+    """List the preconditions of an operator, the hand first."""
     verb, block, under = operator
     if verb == PICK_UP:
         return Fact(HANDEMPTY), Fact(ONTABLE, block), Fact(CLEAR, block)
@@ -254,7 +265,10 @@ def preconditions(operator: Operator) -> tuple[Fact, ...]:
 
 
 def violated(state: State, operator: Operator) -> tuple[Fact, Fact] | None:
-    """Why an operator is illegal: the first precondition that fails and the fact that stands against it; None if legal."""
+    """Find why an operator is illegal: the first failing precondition and the contradicting fact.
+
+    None if legal.
+    """
     for needed in preconditions(operator):
         if not fact_holds(state, needed):
             return needed, _counter_fact(state, needed)
@@ -262,7 +276,7 @@ def violated(state: State, operator: Operator) -> tuple[Fact, Fact] | None:
 
 
 def _counter_fact(state: State, needed: Fact) -> Fact:
-    """The fact of the state that makes ``needed`` false."""
+    """Find the fact of the state that contradicts ``needed``."""
     held = held_block(state)
     if needed.predicate == HANDEMPTY or held == needed.block:
         return Fact(HOLDING, held if held is not None else needed.block)
@@ -275,11 +289,11 @@ def _counter_fact(state: State, needed: Fact) -> Fact:
 
 
 def transition(state: State, operator: Operator) -> State:
-    """The state after a legal operator."""
+    """Apply a legal operator."""
     verb, block, under = operator
     below = list(state)
     below[block] = under if verb in (PUT_DOWN, STACK) else HAND
     return tuple(below)
 
 
-SOLVER_SECONDS = 20.0  # of a search for an optimal plan
+SOLVER_SECONDS = 20.0  # timeout of the planner

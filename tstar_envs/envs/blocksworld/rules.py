@@ -1,6 +1,6 @@
-"""Rules of Blocksworld: a pure function from (task, state, action) to an outcome.
+"""Rules of Blocksworld: a pure function from task, state and action to an outcome.
 
-A task comes with the options that it is played under (``TaskView``). Operators themselves are in ``problem``.
+``TaskView`` is a task with the options of an environment. Operators are in ``problem``.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tstar_envs.snapshot import hash_state, state_hasher
 if TYPE_CHECKING:
     from tstar_envs.envs.blocksworld.expert import Expert
 
-MOST_TASKS = 32  # with their experts, which remember plans
+MOST_TASKS = 32  # cached views with their experts' plans
 
 
 class ViewOptions(NamedTuple):
-    """Options of an environment that change what it shows; see ``BlocksworldEnv``."""
+    """Options of an environment that change its observations; see ``BlocksworldEnv``."""
 
     names: str
     observation: str
@@ -39,13 +39,13 @@ class ViewOptions(NamedTuple):
 
 
 class TaskView:
-    """A task under the options of an environment; made by ``view_of``.
+    """Task with the options of an environment, created by ``view_of``.
 
     Attributes:
         task: the task.
         language: its words.
-        goal_text: the goal as the agent reads it.
-        solved_at_start: whether the goal holds before the first operator.
+        goal_text: the goal as text for the agent.
+        solved_at_start: True if the goal holds before the first operator.
     """
 
     def __init__(self, task: Task, options: ViewOptions) -> None:
@@ -59,23 +59,23 @@ class TaskView:
         self._form = f"({', '.join(['%d'] * blocks)})" if blocks > 1 else "(%d,)"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TaskView:
-        return self  # an episode never changes it
+        return self  # immutable
 
     def __reduce__(self) -> tuple[Any, ...]:
         return view_of, (self.task, self._options)
 
     @cached_property
     def expert(self) -> Expert:
-        """Expert of the task, made when it is first asked for."""
+        """Expert of the task, created lazily."""
         from tstar_envs.envs.blocksworld.expert import (
-            Expert,  # with the planner, which most episodes never need
+            Expert,  # lazy: most episodes do not need the planner
         )
 
         return Expert(self.task.problem, self.language, self._options.solver_seconds)
 
     @cached_property
     def optimal_length(self) -> int | None:
-        """Operators of a shortest plan from the start, None where the planner gives up."""
+        """Count the operators of a shortest plan from the start, None if the planner gives up."""
         if self.task.optimal_length is not None:
             return self.task.optimal_length
         try:
@@ -84,41 +84,41 @@ class TaskView:
             return None
 
     def observation(self, state: State) -> str:
-        """Text of a state."""
+        """Render the observation of a state."""
         return text.render(self.language, state, towers(state))
 
     def admissible(self, state: State, piles: Towers) -> tuple[str, ...]:
-        """Actions of all legal operators; ``piles`` are the towers of the state."""
+        """List the actions of all legal operators; ``piles`` are the towers of the state."""
         return tuple(map(self.language.action, legal_operators(state, piles)))
 
     def key(self, state: State) -> str:
-        """Key of a state, equal exactly for equal states."""
+        """Compute the key of a state, equal only for equal states."""
         return hash_state(self._hasher, self.fingerprint(state).encode("ascii"))
 
     def fingerprint(self, state: State) -> str:
-        """State as text, as Python writes it; fails for what is no state, so that a damaged snapshot is refused."""
+        """Serialize a state; raises for anything else, so that a damaged snapshot is refused."""
         return self._form % state
 
 
 @lru_cache(maxsize=MOST_TASKS)
 def view_of(task: Task, options: ViewOptions) -> TaskView:
-    """View of a task, shared by all environments of the process, so that no plan is searched for twice."""
+    """Get the cached view of a task, shared by all environments of the process."""
     return TaskView(task, options)
 
 
 def apply(view: TaskView, state: State, action: str) -> Outcome[State]:
-    """What an action does."""
+    """Apply an action."""
     language = view.language
-    # The canonical form first: names of blocks may hold signs that reading an action takes off.
+    # The canonical form first: names of blocks may contain characters that parsing strips.
     operator, problem = language.operator(action), ""
     if operator is None:
         operator, problem = read_command(action, language.labels, language.vocabulary)
     if operator is None:
         return _refused(view, state, "", problem)
     action = language.action(operator)
-    if reason := language.refusal(state, operator):
+    if reason := language.feedback(state, operator):
         return _refused(view, state, action, reason)
-    if view.solved_at_start:  # any legal operator ends the episode, and none spoils it
+    if view.solved_at_start:  # any legal operator ends the episode with success
         return _reached(_outcome(view, state, action))
     after = transition(state, operator)
     outcome = _outcome(view, after, action)
@@ -138,7 +138,7 @@ def _reached(outcome: Outcome[State]) -> Outcome[State]:
 
 
 def _outcome(view: TaskView, state: State, action: str) -> Outcome[State]:
-    """An outcome that shows a state, without effect."""
+    """Create an outcome that shows a state, without effect."""
     piles = towers(state)
     return Outcome(
         state,

@@ -1,4 +1,4 @@
-"""Optimal planner: the blocks that must move, a search over their moves, and the operators of the plan."""
+"""Optimal planner: iterative deepening over moves of blocks."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Move = tuple[int, int]  # block, new place
 
 
 class MoveRules:
-    """Moves for one goal, between configurations with an empty hand.
+    """Move rules for one goal, between configurations with an empty hand.
 
-    A configuration is two lists: what is below each block, and what is above it (``TABLE`` if nothing is).
+    A configuration is two lists: the place below each block, and the block above it (``TABLE`` for none).
 
     Args:
-        goal: to be reached.
-        held: the block that the hand shall hold in the end, None for none; with those that the goal wants clear it ends bare.
+        goal: the goal.
+        held: block that the hand holds in the end, None for none. Like the goal's clear blocks it must end without a block on it.
     """
 
     def __init__(self, goal: Goal, held: int | None) -> None:
@@ -42,13 +42,13 @@ class MoveRules:
         self.held = held
         self._bare = goal.clear if held is None else goal.clear | {held}
         self._on_top = {under: block for block, under in goal.places if under != TABLE}
-        # Blocks whose last place the goal names first are tried first, the others by number.
+        # Blocks are tried in the order of the goal's facts, the others by number.
         named = [block for block, _ in goal.places]
         self._order = named + [b for b in range(goal.blocks) if b not in set(named)]
         self._towers = [[block for block in tower if block != TABLE] for tower in goal_towers(goal)]
 
     def must_move(self, below: Sequence[int], above: Sequence[int]) -> list[bool]:
-        """Whether each block has to leave its place; ``above`` is the inverse of ``below``."""
+        """Compute for each block whether it must move; ``above`` is the inverse of ``below``."""
         must = [False] * len(below)
         for bottom, under in enumerate(below):
             if under != TABLE:
@@ -61,16 +61,19 @@ class MoveRules:
         return must
 
     def _misplaced(self, block: int, under: int) -> bool:
-        """Whether a block must leave its place for a reason of its own, or of the block below it."""
+        """Check whether a block must move because of itself or the block below it."""
         if self._below[block] not in (ANYWHERE, under):
             return True
         if under == TABLE:
             return False
-        # The block that the goal wants in the hand leaves this place anyhow.
+        # The block that must be held leaves its place anyway.
         return self._on_top.get(under, block) != block or (under in self._bare and block != self.held)
 
     def least_extra(self, below: list[int], must: list[bool]) -> int:
-        """Lower bound of the extra moves: blocks above a part of their own goal support that must move."""
+        """Compute a lower bound of the extra moves.
+
+        These are the blocks above a moving part of their own goal support.
+        """
         count = 0
         for block, moving in enumerate(must):
             if not moving or below[block] == TABLE:
@@ -88,7 +91,10 @@ class MoveRules:
         return count
 
     def in_the_way(self, above: list[int], must: list[bool]) -> dict[int, None]:
-        """Blocks in the order in which taking them away is tried: first what covers the next block of a tower, or its place."""
+        """Order the blocks to move aside.
+
+        Those that cover the next block of a tower, or its place, come first.
+        """
         order: dict[int, None] = {}
         for tower in self._towers:
             following = next((block for block in tower if must[block]), TABLE)
@@ -100,7 +106,7 @@ class MoveRules:
         return order | dict.fromkeys(self._order)
 
     def final_move(self, above: list[int], must: list[bool]) -> Move | None:
-        """The first block that can go to its last place now; building before clearing."""
+        """Find the first block that can go to its final place now; building before clearing."""
         clearing: Move | None = None
         for block in self._order:
             if must[block] and above[block] == TABLE:
@@ -112,7 +118,7 @@ class MoveRules:
         return clearing
 
     def drop(self, state: State, held: int) -> Move:
-        """Where a held block is best put: its last place if that is ready, else the table."""
+        """Choose the place for a held block: its final place if that is ready, else the table."""
         below = [TABLE if under == HAND else under for under in state]
         above = inverse(below)
         wanted = self._below[held]
@@ -121,7 +127,7 @@ class MoveRules:
 
 
 def inverse(below: Sequence[int]) -> list[int]:
-    """What is above each block, ``TABLE`` if nothing is."""
+    """Compute the block above each block, ``TABLE`` for none."""
     above = [TABLE] * len(below)
     for block, under in enumerate(below):
         if under >= 0:
@@ -130,7 +136,7 @@ def inverse(below: Sequence[int]) -> list[int]:
 
 
 def carry(below: list[int], above: list[int], block: int, place: int) -> None:
-    """Move a clear block in both views of a configuration."""
+    """Move a clear block, updating both lists of a configuration."""
     if below[block] >= 0:
         above[below[block]] = TABLE
     below[block] = place
@@ -139,34 +145,37 @@ def carry(below: list[int], above: list[int], block: int, place: int) -> None:
 
 
 def blocks_to_move(state: State, goal: Goal) -> list[bool]:
-    """Whether each block has to leave its place before the goal can hold; a held block does."""
+    """Compute for each block whether it must move before the goal can hold.
+
+    A held block must.
+    """
     must = MoveRules(goal, goal.held).must_move(state, inverse(state))
     return [moving or under == HAND for moving, under in zip(must, state, strict=True)]
 
 
-MOST_NODES = 100_000  # of a search, some seconds; shipped problems need dozens, a hundred blocks in random towers no end of them
-MOST_EXTRA = 300  # extra moves, each a call within a call
+MOST_NODES = 100_000  # nodes per search, some seconds; shipped problems need dozens
+MOST_EXTRA = 300  # extra moves; each is a level of recursion
 
 
 class Search:
-    """Optimal moves between states with an empty hand, for one goal.
+    """Search for optimal moves between states with an empty hand, for one goal.
 
     Args:
-        goal: to be reached.
+        goal: the goal.
         held: see ``MoveRules``.
-        end: when it gives up, a time of ``time.monotonic``.
-        seconds: how long that is, for the message.
+        end: deadline, a time of ``time.monotonic``.
+        seconds: the timeout in seconds, for the error message.
     """
 
     def __init__(self, goal: Goal, held: int | None, end: float = inf, seconds: float = inf) -> None:
         self.rules = MoveRules(goal, held)
         self._end, self._seconds = end, seconds
-        self._at_least = 0  # operators of a plan, as far as is known
+        self._at_least = 0  # lower bound of the plan length
         self._failed: dict[State, int] = {}
         self._nodes = 0
 
     def moves(self, state: State) -> list[tuple[Move, bool]]:
-        """An optimal list of moves, each with whether it is its block's last."""
+        """Compute an optimal list of moves, each with True if it is its block's last."""
         below, above = list(state), inverse(state)
         must = self.rules.must_move(below, above)
         extra = self.rules.least_extra(below, must)
@@ -183,7 +192,10 @@ class Search:
     def _deepen(
         self, below: list[int], above: list[int], must: list[bool], extra: int
     ) -> list[tuple[Move, bool]] | None:
-        """Moves to the goal with at most ``extra`` extra moves, None if there are none. Changes its arguments."""
+        """Search for moves to the goal with at most ``extra`` extra moves.
+
+        Returns None if there are none. Modifies its arguments.
+        """
         self._nodes += 1
         if self._nodes > MOST_NODES:
             self._give_up(below, f"in {MOST_NODES:,} steps of the search")
@@ -221,19 +233,22 @@ class Search:
 
 
 class Step(NamedTuple):
-    """An operator of a plan, and whether it belongs to a move that brings its block to its last place."""
+    """Step of a plan.
+
+    It has the operator, and True if its move brings the block to its final place.
+    """
 
     operator: Operator
     final: bool
 
 
 def optimal_plan(state: State, goal: Goal, seconds: float = SOLVER_SECONDS) -> list[Step]:
-    """A shortest plan in operators, empty if the goal holds; the same for the same state and goal.
+    """Compute a shortest plan, empty if the goal holds; deterministic for state and goal.
 
-    Every goal without a contradiction (``problem.contradiction``) can be reached from every state.
+    Every goal without a contradiction (``problem.contradiction``) is reachable from every state.
 
     Raises:
-        SolverLimit: the search gave up after ``search.MOST_NODES`` nodes (problems of 20 blocks need hundreds), or after so many seconds.
+        SolverLimit: the search gave up after ``MOST_NODES`` nodes (problems of 20 blocks need hundreds), or after the timeout.
     """
     if goal.holds(state):
         return []
@@ -244,7 +259,7 @@ def optimal_plan(state: State, goal: Goal, seconds: float = SOLVER_SECONDS) -> l
         try:
             plan = _plan(state, goal, Search(goal, held, end, seconds))
         except SolverLimit as error:
-            error.at_least *= len(candidates) == 1  # with another block in the hand it might be less
+            error.at_least *= len(candidates) == 1  # with another held block it might be less
             raise
         if best is None or len(plan) < len(best):
             best = plan
@@ -252,10 +267,9 @@ def optimal_plan(state: State, goal: Goal, seconds: float = SOLVER_SECONDS) -> l
 
 
 def _last_holds(goal: Goal) -> list[int | None]:
-    """What the hand may hold at the end of an optimal plan.
+    """List the blocks that the hand may hold at the end of an optimal plan.
 
-    Putting a block down can be saved at the end only where clearing something is a goal by itself: facts about places come
-    true by putting down.
+    The final put-down can only be saved if clearing a block is a goal by itself, because facts about places need a put-down.
     """
     if goal.held is not None:
         return [goal.held]
@@ -271,7 +285,7 @@ def _last_holds(goal: Goal) -> list[int | None]:
 
 
 def _plan(state: State, goal: Goal, search: Search) -> list[Step]:
-    """A shortest plan that ends with what a search wants in the hand (None: nothing)."""
+    """Compute a shortest plan that ends with a search's held block (None for an empty hand)."""
     held = search.rules.held
     plan: list[Step] = []
     if HAND in state:

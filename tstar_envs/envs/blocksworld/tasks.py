@@ -1,4 +1,4 @@
-"""Sets of tasks, and the shipped ones; ``public_files`` reads problems by path."""
+"""Task sets: shipped tasks, and sets in memory; ``files.load_path`` reads problems by path."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ DATA = Path(__file__).parent / "data"
 
 
 def task_set(tier: str, tasks: Iterable[Task]) -> LoadedTasks[Task]:
-    """A set of tasks in memory."""
+    """Create a set of tasks in memory."""
     by_id = {task.id: task for task in tasks}
     by_split = ids_by_split((task.id, task.split) for task in by_id.values())
     return LoadedTasks("Blocksworld", tier, by_id, by_split)
 
 
 def write_task(length: int, start: str, goal: str) -> str:
-    """A task as a line of the shipped files: optimal length, start and goal in compact notation, separated by tabs."""
+    """Serialize a task as a line of the shipped files.
+
+    The fields are optimal length, start and goal in compact notation, separated by tabs.
+    """
     return f"{length}\t{start}\t{goal}\n"
 
 
 def shipped_file(variant: str, split: str) -> str:
-    """Name of a shipped file, without ``.gz``."""
+    """Get the name of a shipped file, without ``.gz``."""
     return f"{variant}.{split}.txt"
 
 
 @lru_cache(maxsize=len(VARIANTS))
 def load_shipped(variant: str) -> LoadedTasks[Task]:
-    """The shipped tasks of a variant."""
+    """Load the shipped tasks of a variant."""
     lines = {
         f"blocksworld-{variant}-mini-{split}-{number:04d}": (split, line)
         for split in SPLITS

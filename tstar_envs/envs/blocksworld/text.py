@@ -1,4 +1,4 @@
-"""Texts: observations, the prompt, and a picture of the towers."""
+"""Texts that agents see: observations, the prompt, and a picture of the towers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ GOAL_REACHED = "The goal is reached."
 
 
 def render(language: Language, state: State, piles: Towers) -> str:
-    """Observation of a state: the hand, then the towers in the order of their bottom blocks.
+    """Render the observation of a state.
 
-    Natural, and mystery in both styles: every fact that holds, each tower from its top down. Compact: ``language.write_towers``.
+    It lists the hand, then the towers in the order of their bottom blocks.
+    Natural, and mystery in both styles: all facts, each tower from the top down. Compact: ``language.write_towers``.
 
     Args:
         language: words of the problem.
-        state: to be written.
+        state: the state.
         piles: its towers.
     """
     held = held_block(state)
@@ -47,7 +48,7 @@ def render(language: Language, state: State, piles: Towers) -> str:
     return f"State: {clauses}." if language.natural else f"state: {clauses}"
 
 
-# As terminals call the colours of blocks; black and white get a ground on which they are seen.
+# Terminal colours of blocks; black and white get a contrasting background.
 _STYLES = {
     "orange": "dark_orange",
     "white": "bold white on black",
@@ -58,7 +59,7 @@ _STYLES = {
 
 
 def highlights(observation: str, labels: tuple[str, ...]) -> list[tuple[int, int, str]]:
-    """The names of blocks that are colours, in their colours; see ``TextEnv.highlights``."""
+    """Find the names of blocks that are colours; see ``TextEnv.highlights``."""
     return [
         (word.start(), word.end(), _STYLES.get(word[0], word[0]))
         for word in re.finditer(r"[a-z]+", observation)
@@ -99,7 +100,7 @@ _FORMS = {
 
 
 def prompt(vocabulary: Vocabulary, observation: str, style: str, horizon: int | None) -> str:
-    """The rules and the grammar of actions as an agent reads them; ``horizon`` is None where it differs from task to task."""
+    """Write the prompt: rules and action grammar; ``horizon`` is None if it differs between tasks."""
     actions = "\n".join(f"  {line}" for line in _ACTIONS[vocabulary.name])
     parts = [
         _TASK[vocabulary.name],
@@ -113,15 +114,15 @@ def prompt(vocabulary: Vocabulary, observation: str, style: str, horizon: int | 
 
 
 def picture(state: State, labels: Sequence[str]) -> str:
-    """Towers side by side on the table, and what the hand holds.
+    """Draw the towers side by side on the table, and the held block.
 
     Args:
-        state: to be shown.
+        state: the state.
         labels: names of the blocks.
     """
     piles = [[labels[block] for block in tower] for tower in towers(state)]
     widths = [max(map(len, pile)) for pile in piles]
-    layers = zip_longest(*piles, fillvalue="")  # from the table up
+    layers = zip_longest(*piles, fillvalue="")  # bottom to top
     rows = [
         "  ".join(name.center(width) for name, width in zip(layer, widths, strict=True)).rstrip()
         for layer in layers

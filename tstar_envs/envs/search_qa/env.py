@@ -1,4 +1,4 @@
-"""Search-QA as a Gymnasium environment: answer a question by searching a collection of passages."""
+"""Search-QA environment: answer a question by searching a collection of passages."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tstar_envs.envs.search_qa import expert, question_sets, rules, text
 from tstar_envs.envs.search_qa.question_sets import question_set
 from tstar_envs.envs.search_qa.search import (
     EmbeddedSearcher,
-    Lookup,
-    Wanted,
+    PrefetchedSearch,
+    SearchRequest,
     corpus_digest,
-    fetch_ahead,
     open_searcher,
+    prefetch,
 )
 from tstar_envs.envs.search_qa.tasks import QASet, Searcher, State, Task, load_set, published_questions
 from tstar_envs.errors import InfrastructureError, UnknownOption
@@ -31,16 +31,16 @@ MOST_PASSAGES = 100
 class SearchQAEnv(TextEnv[Task, State]):
     r"""## Description
     The agent gets a question and searches a collection of passages until it answers. The mini tier's questions need
-    one to four look-ups (HotpotQA's two) in a world of invented names, so nothing can be known beforehand.
+    one to four searches (HotpotQA's two) in a world of invented names, so nothing can be answered from memory.
 
     ## Action space
     A string. ``search[query]`` shows the best ``topk`` passages, ``finish[answer]`` ends the episode. ReAct replies,
-    ``<search>``/``<answer>`` tags and bare actions are read (``tstar_envs.react``). Anything else is a no-op that costs a step.
+    ``<search>``/``<answer>`` tags and bare actions are parsed (``tstar_envs.react``). Anything else is a no-op that costs a step.
 
     ## Observation
-    A string: the question at first, then ``Doc i (Title: ...) body`` lines. A repeated query (equal up to case, punctuation
-    and spaces; with a service that may distinguish these, equal) is answered from the episode's cache. ``prompt_style="search_r1"``
-    gives prompt, results and the answer to an invalid action in Search-R1's own form, for its checkpoints.
+    A string: first the question, then ``Doc i (Title: ...) body`` lines. A repeated query is answered from the episode's cache.
+    Queries are equal up to case, punctuation and spaces; with an external service that may distinguish these they must be
+    identical. ``prompt_style="search_r1"`` gives prompt, results and feedback in Search-R1's format, for its checkpoints.
 
     ## Rewards
     Exact match (0 or 1) when the episode ends, 0 before.
@@ -52,19 +52,22 @@ class SearchQAEnv(TextEnv[Task, State]):
     Terminated by a non-empty ``finish[...]``; truncated after ``horizon`` steps.
 
     ## Information
-    The keys of every environment (``tstar_envs.TextEnv``), and ``question`` and ``kind`` on reset; ``doc_ids``,
-    ``new_doc_ids`` and ``repeat_query`` after a search; ``em``, ``f1``, ``sub_em`` (a golden answer is a part of the answer) and
-    ``golden_answers`` after an answer.
+    The keys of every environment (``tstar_envs.TextEnv``). On reset also ``question`` and ``kind``. After a search ``doc_ids``,
+    ``new_doc_ids`` and ``repeat_query``. After an answer ``em``, ``f1``, ``sub_em`` (a golden answer is part of the answer) and
+    ``golden_answers``.
 
     ## Arguments
-    ``data`` ("auto", "mini", "full" or a folder), ``skip_bad`` (False: question files of which some lines cannot be used are refused,
-    and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` says how many and why),
-    ``retriever`` ("hashed", "bm25" or an http address), ``topk`` (3),
-    ``normalizer`` ("squad" or "triviaqa": how answers are compared), ``observation_limit`` (most characters of search results,
-    None: all), and ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere.
+    ``data``: "auto", "mini", "full" or a folder.
+    ``skip_bad``: False refuses question files with unusable lines and lists them all; True skips these lines, and
+    ``env.unwrapped.left_out`` tells how many and why.
+    ``retriever``: "hashed", "bm25" or an http address.
+    ``topk``: passages per search, 3 by default.
+    ``normalizer``: "squad" or "triviaqa", the normalisation under which answers are compared.
+    ``observation_limit``: maximum characters of search results, None for all.
+    ``split``, ``horizon``, ``prompt_style``, ``render_mode``: as in every environment.
 
     ## Tags
-    ``search`` modifies the state exactly if it brings a passage not seen before; ``finish`` always does.
+    ``search`` modifies the state if and only if it finds a new passage; ``finish`` always does.
 
     ## Registered ids
     ``tstar/HotpotQA``, ``tstar/NQ`` (one look-up, lower case), ``tstar/TriviaQA`` (clues that only together fix the
@@ -74,14 +77,23 @@ class SearchQAEnv(TextEnv[Task, State]):
     ## Prompt example
     ``Thought: First I look up Lantern of Tolvan.\nAction: search[Lantern of Tolvan]``
 
+    ## Example
+    >>> import gymnasium as gym
+    >>> import tstar_envs
+    >>> env = gym.make("tstar/HotpotQA", data="mini")
+    >>> question, info = env.reset(seed=0)
+    >>> observation, reward, terminated, truncated, info = env.step("search[Lantern of Tolvan]")
+    >>> observation.startswith("Doc 1 (Title: ")
+    True
+
     ## Rules version history
-    1: first version. 2: replies are read as in every family (``tstar_envs.react``): nothing inside a closed thought is played, the
+    1: first version. 2: replies are parsed as in every family (``tstar_envs.react``): nothing inside a closed thought counts, the
     bracket that balances ends an argument; in style ``search_r1`` only a closed pair of tags is an action. 3: combining marks distinguish
     queries, and with a service that does not say that it reads words only, so do case and punctuation; F1 is that of each
     set's own script (no partial credit for yes and no in HotpotQA and 2WikiMultihopQA only); style ``search_r1`` shows the first line
     of a passage as the corpus has it.
-    4: more replies are read as they are meant: thoughts in other models' marks and thoughts that were cut off are not
-    played; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are taken off or read.
+    4: more replies are parsed as intended: thoughts in other models' marks and thoughts that were cut off are not
+    counted; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are stripped or parsed.
     """
 
     prompt_styles = (*PROMPT_STYLES, "search_r1")
@@ -111,7 +123,7 @@ class SearchQAEnv(TextEnv[Task, State]):
         searcher: Searcher | None = None,
         **options: Any,
     ) -> None:
-        """See the class. ``task_set`` and ``searcher`` replace the files and the index by objects in memory."""
+        """See the class. ``task_set`` and ``searcher`` replace the files and the index with objects in memory."""
         self._question_set = question_set(dataset)
         self.splits = SPLITS if task_set is not None else self._question_set.splits
         super().__init__(**options)
@@ -129,7 +141,7 @@ class SearchQAEnv(TextEnv[Task, State]):
                 retriever, self._set.corpus, invented=self._set.tier == "mini"
             )
         self._conditions = rules.Conditions(
-            Lookup(self._searcher, topk),
+            PrefetchedSearch(self._searcher, topk),
             question_sets.Scoring(normalizer, self._question_set.f1),
             text.SEARCH_R1 if self.prompt_style == "search_r1" else text.STYLE,
             observation_limit,
@@ -143,7 +155,7 @@ class SearchQAEnv(TextEnv[Task, State]):
     def survey(
         cls, *, dataset: str = "hotpotqa", data: PathLike = "auto", skip_bad: bool = False, **options: Any
     ) -> tuple[str, dict[str, int]]:
-        """See ``TextEnv``; reads the question files only."""
+        """See ``TextEnv``; only the question files are read."""
         found = load_set(dataset, data, skip_bad)
         return found.tier, {
             split: len(found.by_split.get(split, ())) for split in question_set(dataset).splits
@@ -169,8 +181,8 @@ class SearchQAEnv(TextEnv[Task, State]):
         return canonical((task.question, task.golden_answers, task.kind))
 
     def world_digest(self) -> str:
-        """See ``TextEnv``: of the passages that the questions are asked over. A service over HTTP is taken to hold them, since it shows
-        only what is searched for; before its first search it must know some of them (``HttpSearcher``).
+        """See ``TextEnv``: the digest of the corpus. An HTTP service is assumed to hold the same corpus, and is checked for some of its
+        passages before the first search (``HttpSearcher``).
         """
         if isinstance(self._searcher, EmbeddedSearcher):
             return self._searcher.digest()
@@ -183,7 +195,7 @@ class SearchQAEnv(TextEnv[Task, State]):
         return {"question": task.question, "kind": task.kind}
 
     def read_reply(self, reply: str) -> Reply:
-        """See ``TextEnv``; in Search-R1's style only what its own code reads is an action."""
+        """See ``TextEnv``; in Search-R1's style only what its own code parses is an action."""
         return text.read_reply(reply) if self.prompt_style == "search_r1" else super().read_reply(reply)
 
     def _apply(self, task: Task, state: State, action: str) -> Outcome[State]:
@@ -193,13 +205,18 @@ class SearchQAEnv(TextEnv[Task, State]):
     def prepare_group_step(
         cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]
     ) -> dict[int, InfrastructureError]:
-        """Send the new queries of all rows to the retriever in one request; if it fails, every row that searches has failed."""
-        wanted = []
+        """Prefetch the new queries of all rows in one request to the retriever.
+
+        If it fails, every row that searches fails.
+        """
+        requests = []
         for row, (env, reply) in enumerate(zip(envs, replies, strict=True)):
             parsed = rules.parse_action(env.read_reply(reply).action)
             if parsed.verb == "search" and isinstance(env, SearchQAEnv):
-                wanted.append(Wanted(row, env._conditions.lookup, env._running()[1], parsed.argument))
-        return fetch_ahead(wanted)
+                requests.append(
+                    SearchRequest(row, env._conditions.engine, env._running()[1], parsed.argument)
+                )
+        return prefetch(requests)
 
     def _state_fingerprint(self, task: Task, state: State) -> str:
         return f"{state.seen!r}\0{state.answer!r}"
@@ -214,7 +231,10 @@ class SearchQAEnv(TextEnv[Task, State]):
     def practice(
         cls, seed: int | str, *, dataset: str = "hotpotqa", retriever: str = "hashed", **options: Any
     ) -> SearchQAEnv:
-        """A small fresh world in the wordings of the train split; no name of the shipped valid and test tasks occurs."""
+        """Create an environment over a new small world, worded as the train split.
+
+        No name of the shipped valid and test tasks occurs in it.
+        """
         from tstar_envs.envs.search_qa.generate.files import practice_set
 
         task_set, corpus = practice_set(seed, dataset=dataset)
@@ -232,7 +252,7 @@ class SearchQAEnv(TextEnv[Task, State]):
         return expert.distance(task, state)
 
     def modifies_state(self, action: str) -> bool:
-        """True for every well-formed search and answer."""
+        """Check whether an action may modify the state: true for every well-formed search and answer."""
         return not rules.parse_action(action).problem
 
     def prompt(self, style: str | None = None) -> str:

@@ -1,11 +1,11 @@
-"""Expert: looks up the hops in order, with a second wording where the first finds another passage."""
+"""Expert policy: look up the hops in order, then answer."""
 
 from __future__ import annotations
 
 from tstar_envs.envs.search_qa.tasks import Hop, State, Task, query_key
 from tstar_envs.utils import StableRandom
 
-# relation -> how a fact is said; {e} entity, {v} value, {d} value with its article
+# relation -> sentence of a fact; {e} entity, {v} value, {d} value with its article
 FACTS: dict[str, tuple[str, ...]] = {
     "creator": ("{e} was made by {v}", "{v} made {e}"),
     "company": ("{e} was released by {v}", "{v} released {e}"),
@@ -57,19 +57,19 @@ _ANSWER_COMPARISON = ("{f}, so the answer is {a}.", "{f}. The answer is {a}.", "
 
 
 def with_article(noun: str) -> str:
-    """The noun with its indefinite article."""
+    """Put the indefinite article before a noun."""
     return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def compares(kind: str) -> bool:
-    """Whether a question of this kind weighs the values of two entities."""
+    """Check whether questions of this kind compare the values of two entities."""
     return (
         kind in ("compare-people", "compare-works") or kind.startswith("same") or kind.endswith("comparison")
     )
 
 
 def fact(hop: Hop, rng: StableRandom) -> str:
-    """One fact as a clause."""
+    """Word one fact as a clause."""
     clause = rng.choice(FACTS[hop.relation]).format(e=hop.entity, v=hop.value, d=with_article(hop.value))
     return clause[0].upper() + clause[1:]
 
@@ -77,22 +77,22 @@ def fact(hop: Hop, rng: StableRandom) -> str:
 def thought(
     kind: str, hops: tuple[Hop, ...], position: int, again: bool, answer: str, rng: StableRandom
 ) -> str:
-    """What the oracle thinks before it looks up hop ``position`` (or answers, where that is the number of hops).
+    """Word the oracle's thought before a look-up, or before the answer.
 
     Args:
         kind: kind of the question.
         hops: the chain of look-ups.
-        position: index of the next hop.
-        again: whether an earlier query for this hop did not find it.
+        position: index of the next hop; the number of hops means the answer.
+        again: True if an earlier query for this hop failed.
         answer: the golden answer.
-        rng: chooses the wording.
+        rng: source of the random wording.
     """
     if position == len(hops):
         if not compares(kind):
             return rng.choice(_ANSWER_BRIDGE).format(f=fact(hops[-1], rng))
         return rng.choice(_ANSWER_COMPARISON).format(f=" and ".join(fact(h, rng) for h in hops), a=answer)
     asked = hops[position]
-    # A hop that joins what others found looks for an entity that is not known yet, by what is.
+    # A join hop searches for an unknown entity by the values that earlier hops found.
     joins = asked.entity not in asked.queries[0]
     entity = asked.queries[0] if joins else asked.entity
     if again:
@@ -106,15 +106,15 @@ def thought(
 
 
 def next_step(task: Task, state: State, wording: int = 0) -> tuple[str, str] | None:
-    """The expert's thought and action.
+    """Choose the expert's thought and action.
 
     Args:
         task: the question with its hops.
-        state: where the episode stands.
+        state: current state of the episode.
         wording: chooses among the wordings of the thought (demonstrations vary it).
 
     Returns:
-        None if the episode is over or every query for a hop has been tried in vain.
+        None if the episode is over, or if every query for a hop has failed.
     """
     if state.answer is not None:
         return None
@@ -131,15 +131,15 @@ def next_step(task: Task, state: State, wording: int = 0) -> tuple[str, str] | N
             task.kind, task.hops, position, again, task.golden_answers[0], rng
         ), f"search[{untried[0]}]"
     answer = task.golden_answers[0]
-    if not task.hops:  # outside files without hops: the expert knows the answer and says so
+    if not task.hops:  # public files without hops: the expert answers at once
         return "I know the answer.", f"finish[{answer}]"
     return thought(task.kind, task.hops, len(task.hops), False, answer, rng), f"finish[{answer}]"
 
 
 def distance(task: Task, state: State) -> float | None:
-    """Passages still to be found plus the answer; None if the state is lost.
+    """Estimate the remaining steps: missing passages plus the answer; None if the state is lost.
 
-    A lower bound of the expert's steps: a hop whose first query finds another passage takes one step more.
+    This is a lower bound: a hop whose first query fails takes one more step.
     """
     if state.answer is not None:
         return None
@@ -149,7 +149,10 @@ def distance(task: Task, state: State) -> float | None:
 
 
 def mistake(task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
-    """A believable wrong step: the wrong entity, the whole question as a query, an old query again, or a mixed-up name."""
+    """Choose a plausible bad step.
+
+    It is a wrong entity, the whole question as a query, a repeated query, or a mixed-up name.
+    """
     entities = [h.entity for h in task.hops] + [h.value for h in task.hops] or [task.question]
     guess = rng.choice(entities)
     kind = rng.below(4)

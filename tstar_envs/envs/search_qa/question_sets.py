@@ -1,4 +1,4 @@
-"""Question sets: what distinguishes the seven, and how answers are scored."""
+"""Question sets: settings of the seven sets, and answer scoring."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tstar_envs.utils import SPLITS
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-# TriviaQA's script puts a space where SQuAD's leaves nothing, and knows four more quotation marks.
+# TriviaQA's script replaces punctuation with a space, SQuAD's deletes it. TriviaQA's knows four more quotation marks.
 _TRIVIAQA_PUNCTUATION = str.maketrans(dict.fromkeys(string.punctuation + "\u2018\u2019\u00b4\u0060", " "))
 _CLOSED_ANSWERS = ("yes", "no", "noanswer")
 
 
 def normalize_answer(text: str) -> str:
-    """SQuAD normalisation: lower case, ASCII punctuation deleted, articles dropped, white space collapsed."""
+    """Normalise as SQuAD does: lower case, ASCII punctuation deleted, articles dropped, white space collapsed."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def normalize_triviaqa(text: str) -> str:
-    """TriviaQA's normalisation (triviaqa_evaluation.py): as SQuAD's, but punctuation becomes a space ("U.S." is "u s")."""
+    """Normalise as TriviaQA does (triviaqa_evaluation.py): punctuation becomes a space ("U.S." is "u s"), else as SQuAD."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_TRIVIAQA_PUNCTUATION)).split())
 
 
@@ -32,11 +32,14 @@ NORMALIZERS: dict[str, Callable[[str], str]] = {"squad": normalize_answer, "triv
 
 
 def exact_match(prediction: str, golden_answers: Sequence[str], normalizer: str = "squad") -> float:
-    """1.0 if the normalised prediction equals any normalised golden answer, else 0.0 (SQuAD evaluate-v1.1).
+    """Score exact match: 1.0 if the prediction equals any golden answer after normalisation, else 0.0 (SQuAD evaluate-v1.1).
+
+    >>> exact_match("The Beatles", ["beatles"])
+    1.0
 
     Args:
-        prediction: the answer given.
-        golden_answers: any of them is right.
+        prediction: the agent's answer.
+        golden_answers: all accepted answers.
         normalizer: a key of ``NORMALIZERS``; Search-R1 and FlashRAG use ``squad`` for every set.
     """
     normalize = NORMALIZERS[normalizer]
@@ -45,10 +48,10 @@ def exact_match(prediction: str, golden_answers: Sequence[str], normalizer: str 
 
 
 def sub_exact_match(prediction: str, golden_answers: Sequence[str], normalizer: str = "squad") -> float:
-    """1.0 if any normalised golden answer is a part of the normalised prediction, else 0.0 (FlashRAG's and Search-R1's sub-EM).
+    """Score sub-EM: 1.0 if the prediction contains any golden answer after normalisation, else 0.0 (FlashRAG, Search-R1).
 
-    The part need not begin or end with a word. A golden answer of which normalisation leaves nothing counts for no prediction;
-    in the public scripts it counts for every one.
+    The match may start and end within words. A golden answer that is empty after normalisation matches no prediction; in the
+    public scripts it matches every prediction.
     """
     normalize = NORMALIZERS[normalizer]
     predicted = normalize(prediction)
@@ -56,31 +59,34 @@ def sub_exact_match(prediction: str, golden_answers: Sequence[str], normalizer: 
 
 
 class F1Rule(NamedTuple):
-    """What a set's own script does where tokens do not decide.
+    """Special cases of F1 in the evaluation script of a set.
 
     Attributes:
-        closed_answers: whether F1 is 0 when either side is yes, no or noanswer and they differ ("yes it is" for "yes").
-        both_empty: F1 of two texts of which normalisation leaves nothing ("the" for "a").
+        closed_answers: True gives F1 = 0 if either side is yes, no or noanswer and they differ ("yes it is" for "yes").
+        both_empty: F1 of two texts that are empty after normalisation ("the" for "a").
     """
 
     closed_answers: bool
     both_empty: float
 
 
-# Closed answers get no partial credit, and equal texts have 1 whatever is left of them.
+# Closed answers get no partial credit. Equal texts score 1, even empty ones.
 ANY_SET = F1Rule(True, 1.0)
 
 
 def f1_score(
     prediction: str, golden_answers: Sequence[str], normalizer: str = "squad", rule: F1Rule = ANY_SET
 ) -> float:
-    """Best token F1 over the golden answers, in [0, 1].
+    """Score the best token F1 over the golden answers, in [0, 1].
+
+    >>> f1_score("Frank Herbert", ["Herbert"])
+    0.6666666666666666
 
     Args:
-        prediction: the answer given.
-        golden_answers: any of them is right.
+        prediction: the agent's answer.
+        golden_answers: all accepted answers.
         normalizer: a key of ``NORMALIZERS``.
-        rule: of the question set (``QuestionSet.f1``).
+        rule: special cases of the question set (``QuestionSet.f1``).
     """
     normalize = NORMALIZERS[normalizer]
     return max((_f1(normalize(prediction), normalize(gold), rule) for gold in golden_answers), default=0.0)
@@ -101,18 +107,18 @@ def _f1(predicted: str, gold: str, rule: F1Rule) -> float:
 
 
 class Scoring(NamedTuple):
-    """How the answers of an environment are scored.
+    """Answer scoring of an environment.
 
     Attributes:
         normalizer: a key of ``NORMALIZERS``.
-        f1: of the question set.
+        f1: F1 rule of the question set.
     """
 
     normalizer: str = "squad"
     f1: F1Rule = ANY_SET
 
     def scores(self, answer: str, golden_answers: Sequence[str]) -> dict[str, float]:
-        """``em``, ``f1`` and ``sub_em`` of an answer, each in [0, 1]."""
+        """Compute ``em``, ``f1`` and ``sub_em`` of an answer, each in [0, 1]."""
         given = (answer, golden_answers, self.normalizer)
         return {"em": exact_match(*given), "f1": f1_score(*given, self.f1), "sub_em": sub_exact_match(*given)}
 
@@ -128,18 +134,18 @@ _MORE_HOPS = "A question needs two to four searches: what they find tells what t
 
 @dataclass(frozen=True)
 class QuestionSet:
-    """One question set.
+    """Settings of a question set.
 
     Attributes:
-        name: value of the option ``dataset``, and how its files are called.
-        title: as published; the environment is ``tstar/<title>``.
+        name: value of the option ``dataset``, and stem of its files.
+        title: published name; the environment is ``tstar/<title>``.
         summary: one line for lists of environments.
-        hops: fewest and most look-ups of a question of the mini tier.
-        hint: how many searches a question needs, as the prompt says it.
+        hops: minimum and maximum number of look-ups of a question of the mini tier.
+        hint: sentence of the prompt about the number of searches.
         horizon: default number of steps: the look-ups, the answer, and one to three steps for second queries.
-        f1: what its own evaluation script does where tokens do not decide.
-        world: which mini world its questions are asked of.
-        train_on: for a set that is published for testing only, the set whose training carries over to it.
+        f1: special cases of its own evaluation script.
+        world: mini world of its questions.
+        train_on: for a test-only set, the set to train on.
     """
 
     name: str
@@ -154,7 +160,7 @@ class QuestionSet:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Its splits; a set for testing only has one."""
+        """Names of its splits; a test-only set has one."""
         return ("test",) if self.train_on else SPLITS
 
 
@@ -165,7 +171,7 @@ HOTPOTQA = QuestionSet(
     hops=(2, 2),
     hint=_TWO_HOPS,
     horizon=6,
-    f1=F1Rule(closed_answers=True, both_empty=0.0),  # hotpot_evaluate_v1.py; no common token is 0
+    f1=F1Rule(closed_answers=True, both_empty=0.0),  # hotpot_evaluate_v1.py; no common token gives 0
 )
 NQ = QuestionSet(
     "nq",
@@ -234,5 +240,5 @@ _OTHER = replace(HOTPOTQA, title="", summary="questions of your own", hops=(1, 4
 
 
 def question_set(name: str) -> QuestionSet:
-    """The set of a name; for questions of your own under another name, what holds of any set."""
+    """Get a question set by name; any other name gets the defaults, for custom questions."""
     return _BY_NAME[name] if name in _BY_NAME else replace(_OTHER, name=name)

@@ -1,4 +1,4 @@
-"""Readers of public question files, recognised by their keys."""
+"""Readers of public question files; the format is detected from the keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tstar_envs.data.files import FILE_BYTES, QUESTIONS, parse_json, read_lines,
 from tstar_envs.errors import BadData, MissingExtra
 
 _LONGEST_FIELD = 10_000_000  # characters; the csv module's own limit is too low for long alias lists
-# What the first line of a table with a header may name besides "question".
+# Columns, besides "question", that identify a header line.
 _QUESTION_COLUMNS = {"question", "query", "problem", "input", "prompt"}
 _COLUMNS = {
     "id",
@@ -35,12 +35,12 @@ _COLUMNS = {
 
 
 def read_table(path: Path, delimiter: str, faults: Faults | None) -> Iterator[tuple[str, int, Any]]:
-    """(place, number from 1, record) of each row.
+    """Read a table; yields (place, number from 1, record) for each row.
 
     Args:
         path: the file.
-        delimiter: between its columns; a table of tabs that ends in .csv is read as it is.
-        faults: takes rows that cannot be read; without it the first is raised.
+        delimiter: column separator; a tab-separated .csv file is detected.
+        faults: collects rows that cannot be read; None raises the first error.
 
     Raises:
         BadData: the table, or a row, cannot be read.
@@ -49,7 +49,7 @@ def read_table(path: Path, delimiter: str, faults: Faults | None) -> Iterator[tu
     lines = (f"{line}\n" for _, line in read_lines(path))
     first = next(lines, "")
     header = next(csv.reader([first], delimiter=delimiter), [])
-    # DPR's tables end in .csv.
+    # DPR's tab-separated tables end in .csv.
     if delimiter == "," and "\t" in first and "question" not in (cell.strip().lower() for cell in header):
         delimiter = "\t"
         header = next(csv.reader([first], delimiter=delimiter), [])
@@ -79,7 +79,7 @@ _NO_HEADER = ["question", "answer"]
 
 
 def _columns(header: list[str], path: Path) -> list[str]:
-    """The names of the columns; [] for a table of two that goes without a header."""
+    """Detect the column names; [] for a two-column table without a header."""
     cells = {cell.strip().lower() for cell in header}
     if cells & _QUESTION_COLUMNS and cells & _COLUMNS:
         return [cell.strip() for cell in header]
@@ -93,26 +93,26 @@ def _columns(header: list[str], path: Path) -> list[str]:
 
 Record = Mapping[str, Any]
 _WHOLE = re.compile(r"-?\d+\.0+")
-# What numpy prints, and pandas writes into a table: no commas, or its name around the list.
+# A list printed by NumPy, as pandas writes it into a table: no commas, or wrapped in "array(...)".
 _ARRAY = re.compile(r"array\((\[.*\])(?:,\s{0,20}dtype=[^()]{1,40})?\)", re.DOTALL)
 _NUMPY_TEXT = re.compile(r"'([^'\\]*+)'|\"([^\"\\]*+)\"")
 _NUMPY_LIST = re.compile(rf"\[\s*+(?:{_NUMPY_TEXT.pattern})(?:\s++(?:{_NUMPY_TEXT.pattern}))++\s*+\]")
 _EMPTY_CELLS = ("nan", "NaN")
-_LONGEST_LIST = 1_000_000  # characters of a list in a cell
+_LONGEST_LIST = 1_000_000  # characters of a list in a table cell
 
 
 def answers_of(record: Record, where: str, table: bool = False) -> tuple[str, ...]:
-    """Every accepted answer, the main one first, each once.
+    """Extract all accepted answers of a record, the main one first, without duplicates.
 
     Args:
-        record: a question as published.
-        where: its place, for the message.
-        table: whether it is a row of a table, whose cells are texts (lists and numbers too).
+        record: a question in any published format.
+        where: its place, for error messages.
+        table: True for a row of a table, where all cells are texts, lists and numbers too.
 
     Raises:
-        BadData: there is none, or not in its form; the field is named.
+        BadData: an answer is missing or malformed; the message names the field.
     """
-    # A column that is empty here (merged files) is no field of this record.
+    # An empty column of a merged file is not a field of this record.
     name = next((name for name in _ANSWERS if record.get(name) is not None), None)
     if name is None:
         empty = next((name for name in _ANSWERS if name in record), "")
@@ -124,7 +124,7 @@ def answers_of(record: Record, where: str, table: bool = False) -> tuple[str, ..
     value = record[name]
     try:
         written = _cell(value) if table or _is_list(value) else value
-        # A text in braces that is no answer's object is meant as it is.
+        # A text in braces that is not an answer object is taken literally.
         plain = isinstance(value, str) and isinstance(written, Mapping) and not _is_struct(written)
         found = _flat(_ANSWERS[name](value if plain else written))
     except (KeyError, TypeError, ValueError) as error:
@@ -148,7 +148,7 @@ def answers_of(record: Record, where: str, table: bool = False) -> tuple[str, ..
 
 
 def _alternatives(text: str) -> list[Any]:
-    """The answers that some sets join in one text by ``||``, where each has a word; a list says its answers without."""
+    """Split answers that some sets join by ``||``, if each part has a word."""
     parts = [part.strip() for part in text.split("||")]
     return parts if len(parts) > 1 and all(any(map(str.isalnum, part)) for part in parts) else [text]
 
@@ -158,7 +158,7 @@ def _is_nan(value: object) -> bool:
 
 
 def _texts(found: list[Any], name: str, where: str, table: bool) -> Iterator[str]:
-    """The answers of a field that are not blank."""
+    """Iterate over the non-blank answers of a field."""
     for answer in found:
         if (isinstance(answer, float) and not math.isfinite(answer)) or (table and answer in _EMPTY_CELLS):
             raise BadData(
@@ -178,7 +178,7 @@ def _texts(found: list[Any], name: str, where: str, table: bool) -> Iterator[str
 
 
 def _is_list(value: object) -> bool:
-    """True for a list or object that was written out as a text: ``"['a', 'b']"``, ``"array(['a'], dtype=object)"``."""
+    """Check for a list or object that was serialized as text: ``"['a', 'b']"``, ``"array(['a'], dtype=object)"``."""
     if not isinstance(value, str):
         return False
     text = value.strip()
@@ -188,7 +188,7 @@ def _is_list(value: object) -> bool:
 
 
 def _flat(found: list[Any]) -> list[Any]:
-    """Answers, each with its own other names where it is an object: ``{"answer", "aliases"}`` or ``{"text"}``."""
+    """Flatten answers and their aliases, from objects ``{"answer", "aliases"}`` or ``{"text"}``."""
     flat: list[Any] = []
     for answer in found:
         if not isinstance(answer, Mapping):
@@ -200,16 +200,17 @@ def _flat(found: list[Any]) -> list[Any]:
 
 
 def _cell(text: Any) -> Any:
-    """A list in a cell of a table: as JSON (PopQA) or as Python prints it (DPR); anything else as it is."""
+    """Parse a list in a table cell, JSON (PopQA) or Python (DPR).
+
+    Anything else is returned as it is.
+    """
     if not isinstance(text, str) or not text.strip().startswith(("[", "{", "array([", "('", '("')):
         return text
     if len(text) > _LONGEST_LIST:
         raise ValueError(f"a cell of {len(text)} characters")
     if (array := _ARRAY.fullmatch(text.strip())) is not None:
         text = array[1]
-    if (
-        _NUMPY_LIST.fullmatch(text.strip()) is not None
-    ):  # Python would join texts without a comma between them
+    if _NUMPY_LIST.fullmatch(text.strip()) is not None:  # Python concatenates adjacent string literals
         return [found[1] or found[2] for found in _NUMPY_TEXT.finditer(text)]
     try:
         return parse_json(text, "the cell", object)
@@ -217,13 +218,14 @@ def _cell(text: Any) -> Any:
         try:
             value = ast.literal_eval(text.strip())
         except (ValueError, SyntaxError, MemoryError, RecursionError):
-            if text.lstrip("[ ")[:1] not in ("'", '"'):  # a text in brackets, as the title of the film [REC]
+            # Plain text in brackets, such as the film title [REC].
+            if text.lstrip("[ ")[:1] not in ("'", '"'):
                 return text
             raise ValueError(str(error)) from None
         return list(value) if isinstance(value, list | tuple) else text
 
 
-# A text would come apart into its letters and an object into its keys, each of which would count as an answer.
+# list() would split a text into letters and an object into keys, each an answer.
 def _listed(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError("a list is expected")
@@ -241,9 +243,9 @@ def _is_struct(value: Mapping[str, Any]) -> bool:
 
 
 def _struct(value: Mapping[str, Any]) -> list[Any]:
-    """TriviaQA's object: its own script compares with the normalised aliases, which its other names are in."""
+    """Read TriviaQA's answer object; its own script compares with the normalised aliases."""
     named = {str(key).replace("_", "").lower(): found for key, found in value.items()}
-    if "text" in named:  # SQuAD: every text that was accepted, with where it begins
+    if "text" in named:  # SQuAD: accepted texts with their offsets
         return _several(named["text"])
     if not isinstance(named["value"], str | int | float):
         raise TypeError("'value' is a text")
@@ -274,7 +276,7 @@ def _kilt(value: Any) -> list[Any]:
 
 _ALIASES = ("answer_aliases", "aliases", "aug_answer", "aug_answers", "answer_alias")
 _NO_ANSWER = ("No Answer Present.",)  # MS MARCO
-# In order of preference; "answer" is a list in NQ-open, an object in the trivia_qa of Hugging Face and one text elsewhere.
+# In order of preference. "answer" is a list in NQ-open, an object in Hugging Face's trivia_qa, and a text elsewhere.
 _ANSWERS: dict[str, Callable[[Any], list[Any]]] = {
     "golden_answers": _listed,
     "possible_answers": _popqa,
@@ -304,7 +306,10 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".tsv", ".csv", ".parque
 
 
 def read_records(path: Path, faults: Faults | None) -> Iterator[tuple[str, int, Any]]:
-    """(where, number from 1, record) of each line, entry or row; lines that are no record are faults."""
+    """Read a question file.
+
+    Yields (where, number from 1, record) for each line, entry or row.
+    """
     suffix = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
     if suffix == ".parquet":
         yield from _parquet(regular_file(path))
@@ -333,16 +338,19 @@ def _json(text: str, where: str) -> Any:
         ) from None
 
 
-_LISTS = ("Data", "data", "questions", "rows", "examples")  # where an object holds the questions
+_LISTS = ("Data", "data", "questions", "rows", "examples")  # keys under which an object holds the questions
 
 
 def _entries(content: Any, path: Path) -> list[Any]:
-    """The questions of a JSON file: a list, an object that holds one, columns, or questions by id."""
+    """Extract the questions of a JSON file.
+
+    The file is a list, an object with a list, columns, or questions by id.
+    """
     if isinstance(content, list):
         return [question for entry in content for question in _in_paragraphs(entry)]
     name = next((name for name in _LISTS if isinstance(content, Mapping) and name in content), "")
     if name and isinstance(content[name], list):
-        # The rows of a Hugging Face viewer hold each record in an object.
+        # The Hugging Face viewer wraps each record in an object.
         return [
             entry["row"] if isinstance(entry, Mapping) and isinstance(entry.get("row"), Mapping) else entry
             for listed in content[name]
@@ -351,7 +359,7 @@ def _entries(content: Any, path: Path) -> list[Any]:
     if isinstance(content, Mapping) and content:
         values = list(content.values())
         if all(isinstance(value, Mapping) for value in values):
-            if "question" in content:  # columns with a name for each row, as pandas writes them
+            if "question" in content:  # columns with row labels, as pandas writes them
                 return [
                     {name: column.get(row) for name, column in content.items()} for row in content["question"]
                 ]
@@ -371,7 +379,10 @@ def _entries(content: Any, path: Path) -> list[Any]:
 
 
 def _in_paragraphs(entry: Any) -> list[Any]:
-    """SQuAD's questions, which stand in the paragraphs of an article; any other entry is one."""
+    """Extract the questions from the paragraphs of a SQuAD article.
+
+    Any other entry is a question.
+    """
     paragraphs = entry.get("paragraphs") if isinstance(entry, Mapping) else None
     if isinstance(paragraphs, list) and paragraphs and all(_has_questions(part) for part in paragraphs):
         return [question for part in paragraphs for question in part["qas"]]
@@ -383,7 +394,7 @@ def _has_questions(paragraph: Any) -> bool:
 
 
 def _is_lines(text: str) -> bool:
-    """Whether a file is one object a line, whatever its ending says."""
+    """Check whether a file has one JSON object per line, whatever its suffix."""
     first, _, rest = text.lstrip().partition("\n")
     if not first.startswith("{") or not rest.strip():
         return False
@@ -435,13 +446,14 @@ def _parquet(path: Path) -> Iterator[tuple[str, int, Any]]:
 _IDS = ("id", "_id", "QuestionId", "question_id", "qid", "query_id", "example_id")
 _QUESTIONS = ("question", "Question", "input", "query", "problem", "Problem", "Prompt", "prompt", "messages")
 _YES = ("true", "1", "1.0", "yes", "y", "t")
-_ASKED = "Question:"  # before the question, in Search-R1's prompt
+_ASKED = "Question:"  # precedes the question in Search-R1's prompt
 
 
 class Entry(NamedTuple):
-    """A question as published; ``metadata`` is what the file says beyond it, ``where`` names file and line for errors.
+    """One question of a public file.
 
-    ``source`` is the set that the file says it is of, ``answer_id`` the entity (2Wiki), "" where it does not say.
+    ``metadata`` holds the other fields, ``where`` names file and line for errors. ``source`` is the question set and ``answer_id``
+    the answer entity (2Wiki); both are "" if the file does not say.
     """
 
     where: str
@@ -455,15 +467,15 @@ class Entry(NamedTuple):
 
 
 def read_entries(path: Path, faults: Faults | None = None) -> Iterator[Entry]:
-    """The questions of a file, in order.
+    """Read the questions of a file, in order.
 
     Args:
         path: a file with one of ``SUFFIXES``.
-        faults: takes what cannot be read, so that the rest is; without it the first fault is raised.
+        faults: collects what cannot be read, so that the rest can; None raises the first error.
 
     Raises:
-        BadData: the file, or something in it, cannot be read.
-        MissingExtra: a parquet file, and pyarrow is not installed.
+        BadData: the file or a part of it cannot be read.
+        MissingExtra: the file is parquet and pyarrow is not installed.
     """
     stem = path.name.partition(".")[0]
     table = path.suffix in (".tsv", ".csv")
@@ -482,7 +494,7 @@ def read_entries(path: Path, faults: Faults | None = None) -> Iterator[Entry]:
 
 
 def _entry(record: Any, unnamed: str, where: str, table: bool) -> Entry | None:
-    """One record of any form; None for questions that cannot be answered (MuSiQue's, SQuAD's)."""
+    """Parse one record of any format; None for an unanswerable question (MuSiQue, SQuAD)."""
     if not isinstance(record, Mapping):
         raise BadData(
             f"{where}: expected an object with 'id', 'question' and 'golden_answers' (or another known form), found {record!r:.80}"
@@ -498,7 +510,7 @@ def _entry(record: Any, unnamed: str, where: str, table: bool) -> Entry | None:
     id_ = record.get(named) if record.get(named) not in (None, "") else unnamed
     if isinstance(id_, float) and id_.is_integer():
         id_ = int(id_)
-    # FlashRAG's lines have ids; a merged file of Search-R1 may leave them out.
+    # FlashRAG's lines have ids; merged files of Search-R1 may lack them.
     if "golden_answers" in record and id_ is unnamed and "data_source" not in record:
         raise BadData(
             f"{where}: field 'id' is missing; lines with 'golden_answers' have one, by which results are recorded"
@@ -506,7 +518,7 @@ def _entry(record: Any, unnamed: str, where: str, table: bool) -> Entry | None:
     if isinstance(id_, bool) or not isinstance(id_, str | int):
         raise BadData(f"{where}: field {named!r} must be a string or a whole number, found {id_!r:.80}")
     metadata = record.get("metadata")
-    if isinstance(metadata, str) and (table or metadata[:1] in ("", "{")):  # an object that was written out
+    if isinstance(metadata, str) and (table or metadata[:1] in ("", "{")):  # an object serialized as text
         metadata = {}
     metadata = {} if metadata is None else metadata
     if not isinstance(metadata, Mapping):
@@ -528,13 +540,13 @@ def _entry(record: Any, unnamed: str, where: str, table: bool) -> Entry | None:
 
 
 def _says(value: Any) -> str:
-    """``yes`` or ``no``, however a field says it; "" where it does not."""
+    """Normalise a closed answer to ``yes`` or ``no``; "" for anything else."""
     said = str(value).strip().lower()
     return "no" if said in ("false", "0", "0.0", "no", "n", "f") else "yes" if said in _YES else ""
 
 
 def _question(record: Record, where: str) -> str:
-    """The question, whatever its field is called; of a conversation what its one user says."""
+    """Extract the question from any known field; from a conversation, its only user message."""
     name = next((name for name in _QUESTIONS if name in record), "")
     if not name:
         raise BadData(
@@ -542,7 +554,7 @@ def _question(record: Record, where: str) -> str:
         )
     said = record[name]
     if name in ("prompt", "messages"):
-        if isinstance(said, str) and said.lstrip()[:2] == "[{":  # written out in a table
+        if isinstance(said, str) and said.lstrip()[:2] == "[{":  # serialized in a table
             said = parse_json(said, where, object)
         said = said.rpartition(_ASKED)[2].strip() if isinstance(said, str) else _asked_in(said)
     if not isinstance(said, str) or not said.strip():
@@ -551,7 +563,10 @@ def _question(record: Record, where: str) -> str:
 
 
 def _asked_in(messages: Any) -> str | None:
-    """What the user asks in a conversation of one message (Search-R1's ends in the question); None if it is none."""
+    """Extract the question from a one-message conversation (Search-R1's prompt ends in it).
+
+    None for anything else.
+    """
     if not isinstance(messages, list):
         return None
     asked = [m.get("content") for m in messages if isinstance(m, Mapping) and m.get("role") == "user"]
@@ -561,14 +576,14 @@ def _asked_in(messages: Any) -> str | None:
 
 
 def read_aliases(path: Path, wanted: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """2Wiki's ``id_aliases.json``: other names of the entities that are answers, lines of ``Q_id``, ``aliases`` and ``demonyms``.
+    """Read answer aliases from 2Wiki's ``id_aliases.json``: lines with ``Q_id``, ``aliases`` and ``demonyms``.
 
     Args:
         path: the file.
-        wanted: the entities that are asked for (``Entry.answer_id``).
+        wanted: answer entities (``Entry.answer_id``); others are skipped.
 
     Raises:
-        BadData: a line is of another form.
+        BadData: a line is malformed.
     """
     found: dict[str, tuple[str, ...]] = {}
     for number, line in read_lines(path):

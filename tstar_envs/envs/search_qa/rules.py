@@ -1,8 +1,8 @@
-"""Rules of search-QA: pure functions from (task, state, action) to an outcome, with what the search engine finds.
+"""Rules of search-QA: pure functions from task, state, action and search results to an outcome.
 
-The state is what the agent knows: the passages it has seen, what each query of this episode returned, and its answer.
-A search changes the state only if it brings a passage not seen before; a repeated query is answered from the episode's
-cache. The step count is not part of the state.
+The state is what the agent knows: the passages it has seen, the result of each query, and its answer. A search changes the
+state only if it finds a new passage. A repeated query is answered from the episode's cache. The step count is not part of the
+state.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tstar_envs.envs.search_qa.question_sets import NORMALIZERS, Scoring
-from tstar_envs.envs.search_qa.search import Lookup
+from tstar_envs.envs.search_qa.search import PrefetchedSearch
 from tstar_envs.envs.search_qa.tasks import State, Task
 from tstar_envs.envs.search_qa.text import Style
 from tstar_envs.outcome import Outcome
@@ -25,7 +25,7 @@ _ACTION = re.compile(r"\W{0,8}(search|finish)\s{0,8}(?=\[)", re.IGNORECASE)
 
 
 class ParsedAction(NamedTuple):
-    """``verb`` is search, finish, or "" with ``problem`` saying what is wrong."""
+    """Parsed action; ``verb`` is search, finish, or "" for an invalid action, explained by ``problem``."""
 
     verb: str
     argument: str
@@ -33,12 +33,15 @@ class ParsedAction(NamedTuple):
 
     @property
     def canonical(self) -> str:
-        """The action as the environment writes it."""
+        """Canonical text of the action."""
         return f"{self.verb}[{self.argument}]" if self.verb else ""
 
 
 def parse_action(action: str) -> ParsedAction:
-    """Read ``search[...]`` or ``finish[...]``, any case; the bracket that balances ends the argument, what stands around is ignored."""
+    """Parse ``search[...]`` or ``finish[...]``, in any case. The balancing bracket ends the argument.
+
+    Text around is ignored.
+    """
     match = _ACTION.match(action)
     content = None if match is None else bracket_content(action, match.end())
     if match is None or content is None:
@@ -58,42 +61,42 @@ def _has_words(query: str) -> bool:
 
 
 class Conditions(NamedTuple):
-    """What an environment plays under.
+    """Settings of an environment that the rules need.
 
     Attributes:
-        lookup: answers queries.
-        scoring: scores the answer.
-        style: how results and refusals are worded.
-        observation_limit: most characters of search results, None for all.
+        engine: search engine with prefetched results.
+        scoring: answer scoring.
+        style: wording of results and feedback.
+        observation_limit: maximum characters of search results, None for all.
     """
 
-    lookup: Lookup
+    engine: PrefetchedSearch
     scoring: Scoring
     style: Style
     observation_limit: int | None = None
 
 
 def apply(task: Task, state: State, action: str, conditions: Conditions) -> Outcome[State]:
-    """What an action does.
+    """Apply an action.
 
     Raises:
-        RetrieverError: the search service failed; nothing was played.
+        RetrieverError: the search service failed; the state is unchanged.
     """
     parsed = parse_action(action)
     if parsed.problem:
-        return Outcome(state, conditions.style.refusal(parsed.problem), "", invalid_reason=parsed.problem)
+        return Outcome(state, conditions.style.feedback(parsed.problem), "", invalid_reason=parsed.problem)
     if parsed.verb == "finish":
         return _finish(task, state, parsed, conditions.scoring)
     return _search(state, parsed, conditions)
 
 
 def _search(state: State, parsed: ParsedAction, conditions: Conditions) -> Outcome[State]:
-    key = conditions.lookup.key(parsed.argument)
+    key = conditions.engine.key(parsed.argument)
     observation = state.cached(key)
     if observation is not None:
         extra = {"doc_ids": [], "new_doc_ids": [], "repeat_query": True}
         return Outcome(state, observation, parsed.canonical, extra=extra)
-    passages = conditions.lookup.search(parsed.argument)
+    passages = conditions.engine.search(parsed.argument)
     observation = conditions.style.render(passages, conditions.observation_limit)
     new = sorted({p.id for p in passages} - set(state.seen))
     seen = tuple(sorted((*state.seen, *new))) if new else state.seen
@@ -113,6 +116,6 @@ def _finish(task: Task, state: State, parsed: ParsedAction, scoring: Scoring) ->
         terminated=True,
         success=scores["em"] == 1.0,
         score=scores["em"],
-        # The golden answers not before: the agent reads info.
+        # Golden answers only after the answer: agents read info.
         extra={**scores, "golden_answers": list(task.golden_answers)},
     )

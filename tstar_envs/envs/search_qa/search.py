@@ -1,4 +1,4 @@
-"""Searching: the embedded index, and the searcher that the option ``retriever`` names."""
+"""Search engines: the embedded index, prefetching, and the option ``retriever``."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from tstar_envs.utils import digest_all
 
 
 def first_contents(corpus: Path, count: int = 3) -> tuple[str, ...]:
-    """The contents of the first passages of a shipped corpus."""
+    """Read the contents of the first passages of a shipped corpus."""
     lines = itertools.islice(read_lines(corpus), count)
     return tuple(str(parse_json(line, f"{corpus}, line {number}")["contents"]) for number, line in lines)
 
 
 def corpus_digest(corpus: Path) -> str:
-    """The digest that an ``EmbeddedSearcher`` over this file has, without an index; of a file that is not in the shipped form
-    (``{"id", "contents"}`` a line) one of its lines.
+    """Compute the digest of an ``EmbeddedSearcher`` over a file, without building it.
+
+    A file that is not in the shipped format (``{"id", "contents"}`` per line) gets a digest of its raw lines.
     """
-    # Not parse_json: its look at the depth would double the time; whatever is wrong with a line, its text counts instead.
+    # Not parse_json: its depth check would double the time. A malformed line counts with its raw text.
     lines = [line for _, line in read_lines(corpus)]
     try:
         documents = [(record["id"], record["contents"].partition("\n")) for record in map(json.loads, lines)]
@@ -48,16 +49,20 @@ EMBEDDED_BACKENDS = ("hashed", "bm25")
 
 
 class EmbeddedSearcher:
-    """The retriever package used in this process: no server, no torch.
+    r"""Embedded search engine: the retriever package in this process, without a server or torch.
+
+    >>> searcher = EmbeddedSearcher([("1", '"Dune"\nA novel by Herbert.'), ("2", '"Solaris"\nA novel by Lem.')])
+    >>> searcher.search(["Dune"], topk=1)[0][0].title
+    'Dune'
 
     Args:
-        corpus: Search-R1 corpus lines (``.jsonl`` or ``.jsonl.gz``), or the documents themselves as (id, contents).
+        corpus: corpus file in Search-R1's format (``.jsonl`` or ``.jsonl.gz``), or the documents as (id, contents).
         backend: ``hashed`` (FAISS over hashed TF-IDF) or ``bm25``.
     """
 
     def __init__(self, corpus: Path | Sequence[tuple[str, str]], backend: str = "hashed") -> None:
         try:
-            # The one lazy import of the retriever in this package: who brings a server needs neither it nor faiss.
+            # Lazy import: users of an external search service need neither the retriever nor faiss.
             import retriever
         except ImportError as error:
             raise MissingExtra("the embedded searcher", "retriever", "search") from error
@@ -88,14 +93,14 @@ class EmbeddedSearcher:
         ]
 
     def digest(self) -> str:
-        """A digest of all passages in their order, which decides between equally good ones; equal to ``corpus_digest`` of their file."""
+        """Digest of all passages in order; order decides ties. Equal to ``corpus_digest`` of their file."""
         return digest_all(text for p in self._passages.values() for text in (p.id, f"{p.heading}\n{p.text}"))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> EmbeddedSearcher:
-        return self  # an index never changes, so copies of an environment share it
+        return self  # immutable, so copies of an environment share it
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        # An index holds foreign objects that no pickle takes; it is built again (once per process) from its corpus.
+        # FAISS objects cannot be pickled; the index is rebuilt from its corpus, once per process.
         corpus, backend = self._source
         return (
             (open_index, (corpus, backend))
@@ -105,10 +110,12 @@ class EmbeddedSearcher:
 
 
 def open_index(corpus: Path, backend: str) -> EmbeddedSearcher:
-    """The index over a file that all environments of this process share; one whose file has changed is built anew.
+    """Open the index over a file, shared by all environments of the process.
+
+    It is rebuilt when the file changes.
 
     Raises:
-        MissingData: there is no such file.
+        MissingData: the file is missing.
     """
     if not corpus.is_file():
         raise MissingData(f"no corpus at {corpus}: pass data='mini', or a folder that holds corpus.jsonl")
@@ -120,76 +127,76 @@ def _shared_index(corpus: tuple[Path, int, int], backend: str) -> EmbeddedSearch
     return EmbeddedSearcher(corpus[0], backend)
 
 
-class Lookup:
-    """One query at a time, with what was fetched ahead.
+class PrefetchedSearch:
+    """Search engine of one environment, with prefetched results.
 
     Args:
         searcher: the search engine.
-        topk: how many passages a query brings at most.
+        topk: maximum number of passages per query.
     """
 
     def __init__(self, searcher: Searcher, topk: int) -> None:
         self.searcher = searcher
         self.topk = topk
-        self.ahead: dict[str, list[Passage]] = {}
+        self.prefetched: dict[str, list[Passage]] = {}
 
     def key(self, query: str) -> str:
-        """What two queries have in common that get one answer in an episode."""
+        """Compute the cache key of a query; equal keys share a result within an episode."""
         key: Callable[[str], str] = getattr(self.searcher, "query_key", query_key)
         return key(query)
 
     def search(self, query: str) -> list[Passage]:
-        """The best passages, best first."""
-        if query in self.ahead:
-            return self.ahead.pop(query)
+        """Search for the best passages, best first; a prefetched result is used once."""
+        if query in self.prefetched:
+            return self.prefetched.pop(query)
         return self.searcher.search([query], self.topk)[0]
 
 
-class Wanted(NamedTuple):
-    """What a row of a group is about to search for."""
+class SearchRequest(NamedTuple):
+    """Upcoming search of one row of a group."""
 
     row: int
-    lookup: Lookup
+    engine: PrefetchedSearch
     state: State
     query: str
 
 
-def fetch_ahead(wanted: Sequence[Wanted]) -> dict[int, InfrastructureError]:
-    """Send the new queries of all rows to the retriever in one request.
+def prefetch(requests: Sequence[SearchRequest]) -> dict[int, InfrastructureError]:
+    """Prefetch the new queries of all rows in one request to the retriever.
 
     Returns:
         Row -> error; if the request fails, every row that searches has failed.
     """
-    rows: dict[str, list[Wanted]] = {}
+    rows: dict[str, list[SearchRequest]] = {}
     try:
-        for each in wanted:
-            if each.state.cached(each.lookup.key(each.query)) is None:
+        for each in requests:
+            if each.state.cached(each.engine.key(each.query)) is None:
                 rows.setdefault(each.query, []).append(each)
-    except RetrieverError as error:  # its keys are not known yet, so nothing is cached either
-        return {each.row: error for each in wanted}
+    except RetrieverError as error:  # the service's cache keys are unknown, so nothing is cached yet
+        return {each.row: error for each in requests}
     if not rows:
         return {}
-    first = next(iter(rows.values()))[0].lookup
+    first = next(iter(rows.values()))[0].engine
     try:
         found = first.searcher.search(list(rows), first.topk)
-    except RetrieverError as error:  # tried often enough: no row asks again on its own
+    except RetrieverError as error:  # all retries failed: rows must not retry one by one
         return {each.row: error for same in rows.values() for each in same}
     for (query, same), passages in zip(rows.items(), found, strict=True):
         for each in same:
-            each.lookup.ahead = {query: passages}
+            each.engine.prefetched = {query: passages}
     return {}
 
 
 def open_searcher(retriever: str, corpus: Path, invented: bool = False) -> Searcher:
-    """The searcher for an environment's ``retriever`` option, shared by all environments of the process.
+    """Open the search engine of the ``retriever`` option, shared by all environments of the process.
 
     Args:
-        retriever: a back end's name or an address.
-        corpus: the passages that the questions are asked over.
-        invented: they are of an invented world, so that a service with another corpus cannot have the answers: it is refused.
+        retriever: "hashed", "bm25" or an http(s) address.
+        corpus: corpus file of the questions.
+        invented: True for an invented world. A service with another corpus cannot know the answers and is refused.
 
     Raises:
-        UnknownOption: neither a back end's name nor an http(s) address.
+        UnknownOption: ``retriever`` is neither a back end nor an http(s) address.
     """
     if retriever in EMBEDDED_BACKENDS:
         return open_index(corpus, retriever)

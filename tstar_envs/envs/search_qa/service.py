@@ -1,4 +1,4 @@
-"""Client of search services: this project's, Search-R1's, and those that take one query at a time."""
+"""HTTP client of search services: this project's, Search-R1's, and single-query ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PIECE = 1 << 16
 
 
 class Reply(NamedTuple):
-    """What a service answered."""
+    """HTTP response of a service."""
 
     status: int
     headers: Mapping[str, str]
@@ -33,34 +33,37 @@ class Reply(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The content for a message, whatever it is."""
+        """Content as text, for error messages."""
         return self.content.decode("utf-8", "replace")
 
 
 class NoReplyError(Exception):
-    """The service sent no reply or only a part of one; another try may help."""
+    """No reply or a partial one; a retry may help."""
 
 
-def exchange(method: str, url: str, body: object = None) -> Reply:
-    """Send a request and read its reply.
+def http_request(method: str, url: str, body: object = None) -> Reply:
+    """Send an HTTP request and read the response.
 
     Args:
         method: ``GET`` or ``POST``.
-        url: where to.
-        body: sent as JSON; None sends none.
+        url: full address.
+        body: JSON body; None sends none.
 
     Raises:
-        NoReplyError: the service cannot be reached, or breaks off.
-        RetrieverError: its reply takes longer, or is larger, than ``TSTAR_MAX_REPLY_SECONDS`` and ``TSTAR_MAX_REPLY_BYTES`` say.
+        NoReplyError: the service cannot be reached, or the connection breaks.
+        RetrieverError: the response exceeds ``TSTAR_MAX_REPLY_SECONDS`` or ``TSTAR_MAX_REPLY_BYTES``.
     """
     line = _line(os.getpid(), urlsplit(url).netloc)
-    with line.lock:  # the time of a request begins when the connection is free
-        return line.exchange(method, url, body)
+    with line.lock:  # the timeout starts when the connection is free
+        return line.http_request(method, url, body)
 
 
 @lru_cache(maxsize=64)
 def _line(process: int, host: str) -> _Line:
-    """The connection of a process to a host: a forked child must not write into its parent's."""
+    """Get the connection of a process to a host.
+
+    A forked child must not use its parent's.
+    """
     return _Line()
 
 
@@ -69,7 +72,7 @@ class _Line:
         self.lock = threading.Lock()
         self._session = _new_session()
 
-    def exchange(self, method: str, url: str, body: object) -> Reply:
+    def http_request(self, method: str, url: str, body: object) -> Reply:
         given_up = threading.Event()
         results: queue.SimpleQueue[Reply | Exception] = queue.SimpleQueue()
         arguments = (self._session, method, url, body, given_up, results)
@@ -77,14 +80,14 @@ class _Line:
         seconds = REPLY_SECONDS.value()
         try:
             result = results.get(timeout=seconds)
-        # Ctrl-C too: the connection is still being read, so the next request needs another.
+        # Also on Ctrl-C: a thread still reads from this connection, so the next request needs a new one.
         except BaseException as error:
             given_up.set()
             self._session = _new_session()
             if not isinstance(error, queue.Empty):
                 raise
             raise RetrieverError(
-                f"{redacted(url)} did not finish its reply within {seconds} s. Ask it for less, give it more room, or set "
+                f"{redacted(url)} did not finish its reply within {seconds} s. Send smaller requests, speed up the service, or set "
                 f"{REPLY_SECONDS.variable} to a higher number"
             ) from None
         if isinstance(result, Exception):
@@ -98,7 +101,7 @@ def _new_session() -> Any:
 
     class Session(requests.Session):
         def get_redirect_target(self, resp: Any) -> None:
-            """Return None, which follows no redirection: ``requests`` would first read the whole body of one, whatever its size."""
+            """Return None to follow no redirect: ``requests`` would first read its whole body, of any size."""
 
     session = Session()
     for scheme in ("http://", "https://"):
@@ -116,7 +119,7 @@ def _read_into(
 ) -> None:
     try:
         results.put(_read(session, method, url, body, given_up))
-    # Whatever goes wrong is raised again in the thread that waits.
+    # Any error is re-raised in the waiting thread.
     except Exception as error:  # noqa: BLE001
         results.put(error)
 
@@ -131,7 +134,7 @@ def _read(session: Any, method: str, url: str, body: object, given_up: threading
             if response.is_redirect:
                 target = response.headers["Location"]
                 raise RetrieverError(
-                    f"{redacted(url)} sends its callers on to {redacted(target)!r:.200}: if you trust it, give that address instead"
+                    f"{redacted(url)} redirects to {redacted(target)!r:.200}: if you trust it, give that address instead"
                 )
             for piece in response.iter_content(_PIECE):
                 content += piece
@@ -143,7 +146,7 @@ def _read(session: Any, method: str, url: str, body: object, given_up: threading
         raise
     except BadData as error:
         raise RetrieverError(str(error)) from error
-    # What breaks off inside a reply comes from several layers.
+    # A connection that breaks within a response raises errors of several layers.
     except (requests.RequestException, urllib3.exceptions.HTTPError, OSError, ValueError) as error:
         raise NoReplyError(type(error).__name__) from error
 
@@ -152,7 +155,7 @@ _SHORTEST_WAIT, _LONGEST_WAIT = 0.05, 30.0
 
 
 def retry_after(header: str | None, otherwise: float) -> float:
-    """Seconds to wait: a number or a date (RFC 9110, 10.2.3), within bounds."""
+    """Parse ``Retry-After`` to seconds: a number or a date (RFC 9110, 10.2.3), within bounds."""
     try:
         seconds = float(header) if header is not None else otherwise
     except ValueError:
@@ -160,12 +163,15 @@ def retry_after(header: str | None, otherwise: float) -> float:
             seconds = parsedate_to_datetime(header or "").timestamp() - time.time()
         except ValueError:
             seconds = otherwise
-    # min and max also take care of nan, which compares with nothing.
+    # min and max also handle nan.
     return max(_SHORTEST_WAIT, min(_LONGEST_WAIT, seconds))
 
 
 def wants_one_query(reply: Reply) -> bool:
-    """Whether a server refuses a list because it takes ``query``: FastAPI's answer names the missing field (pydantic 2, pydantic 1)."""
+    """Check whether a server wants a single ``query``.
+
+    FastAPI's error names the missing field (pydantic 2 and 1).
+    """
     if reply.status != 422:
         return False
     try:
@@ -178,31 +184,31 @@ def wants_one_query(reply: Reply) -> bool:
 
 
 def words_of(passage: Passage) -> list[str]:
-    """What of a passage does not depend on the form it travels in."""
+    """Extract the words of a passage, independent of its format."""
     return f"{passage.title} {passage.text}".split()
 
 
 def read_passage(hit: Mapping[str, Any]) -> Passage:
-    """A passage out of a search result of any service.
+    """Parse a passage from a search result of any service.
 
     Raises:
-        TypeError, KeyError: it has another form.
+        TypeError, KeyError: the format is unknown.
     """
-    # Without scores a server sends the documents bare.
+    # Without scores a server sends bare documents.
     document = hit["document"] if "document" in hit else dict(hit)
     if isinstance(document, str):
         document = {"contents": document}
     texts = {name: document[name] for name in ("contents", "title", "text") if document.get(name) is not None}
     if not texts or not all(isinstance(text, str) for text in texts.values()):
         raise TypeError("a document has the texts 'contents', or 'title' and 'text'")
-    # Some corpora call the contents "text"; with a title beside it, it is the body alone.
+    # Some corpora name the contents "text"; next to a title it is the body only.
     contents = texts.get("contents") or ("" if "title" in texts else texts.get("text", ""))
     heading, _, body = contents.partition("\n")
     title = unquoted(heading)
     if texts.get("title") and texts["title"] != heading:
         title = texts["title"]
     text = texts["text"] if texts.get("text") and contents != texts["text"] else body
-    # Many passages have one title (those of an article), so where there is no id the contents decide whether one was seen before.
+    # Passages of an article share a title, so without an id the contents identify a passage.
     id_ = document.get("id")
     if id_ is None:
         id_ = blake2b(
@@ -212,29 +218,31 @@ def read_passage(hit: Mapping[str, Any]) -> Passage:
 
 
 def unquoted(heading: str) -> str:
-    """The title in the first line of a passage: without the quotes around it, doubled quotes inside made single (wiki-18's form)."""
+    """Unquote the title line of a passage in wiki-18's format; doubled quotes inside become single."""
     line = heading.strip()
     if len(line) >= 2 and line.startswith('"') and line.endswith('"'):
         return line[1:-1].replace('""', '"')
     return line
 
 
-# Within the limits of this project's service, which bounds what one request may cost.
+# Within the request limits of this project's service.
 _MOST_QUERIES = 256
 _MOST_CHARACTERS = 500_000
 _BUSY = (429, 503)
 
 
 class HttpSearcher:
-    """A client of one service.
+    """Client of one search service, with retries and backoff.
+
+    >>> HttpSearcher("http://127.0.0.1:8000").search(["Lantern of Tolvan"], topk=3)  # doctest: +SKIP
 
     Args:
-        url: its address, with or without the final ``/retrieve``.
-        tries: how often a request is sent that gets no answer, or an error of the server (5xx).
-        pause_seconds: before the second try; doubled before each further one.
-        patience_seconds: how long in all to wait for a service that says it is loading or full (503, 429).
-        expected: contents of passages of the corpus that the questions are asked over. Before its first search a searcher asks for
-            each of them; a service that finds none holds another corpus, in which the answers are not. Empty: it is not asked.
+        url: address of the service, with or without the final ``/retrieve``.
+        tries: maximum attempts of a request that gets no response or a server error (5xx).
+        pause_seconds: delay before the first retry; doubled before each further one.
+        patience_seconds: total time to wait for a service that is loading or full (503, 429).
+        expected: contents of some passages of the questions' corpus. Before the first search each is searched for; a service that
+            finds none of them holds another corpus and is refused. Empty: no check.
     """
 
     def __init__(
@@ -260,24 +268,24 @@ class HttpSearcher:
         return HttpSearcher, self._settings
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
-        """See ``Searcher``; all queries travel in one request as far as the service takes it.
+        """See ``Searcher``; queries are sent in as few requests as the service accepts.
 
         Raises:
-            RetrieverError: the service cannot be reached, stays busy, answers with an error, or in another form.
-            UnknownOption: it holds another corpus than the one of the questions (``expected``).
+            RetrieverError: the service cannot be reached, stays busy, or its response is an error or malformed.
+            UnknownOption: the service holds another corpus than the questions' (``expected``).
         """
         if self._expected:
             self._require_corpus()
-        # Half surrogate pairs, which an agent may write, have no form in JSON that servers accept.
+        # Agents may write lone surrogates, which servers do not accept in JSON.
         texts = [encodable(query) for query in queries]
-        # A service that ignores topk (Search-R1's proxies of web search) may send more than was asked for.
+        # A service may ignore topk (Search-R1's web search proxies do) and send more.
         return [row[:topk] for part in _portions(texts) for row in self._ask(part, topk)]
 
     def query_key(self, query: str) -> str:
-        """What two queries have in common that must have one answer.
+        """Compute the cache key of a query; equal keys must have the same result.
 
-        A service of this project over words says so (``/info``) and takes them as ``tasks.query_key`` does. To another one case and
-        punctuation may matter ("C++" and "C#"), so there it is the query itself.
+        A lexical service of this project (see its ``/info``) compares queries as ``tasks.query_key`` does. To other services case and
+        punctuation may matter ("C++" and "C#"), so their key is the query itself.
 
         Raises:
             RetrieverError: the service cannot be reached, or stays busy.
@@ -296,7 +304,7 @@ class HttpSearcher:
             return False
 
     def _require_corpus(self) -> None:
-        # A passage's own contents are as near to it as a query can be, whatever the encoder; ten leave room for an approximate index.
+        # For any encoder, a passage's own contents are its best query. Ten results leave room for an approximate index.
         wanted = [read_passage({"contents": contents}) for contents in self._expected]
         found = self._ask(list(self._expected), 10)
         if not any(
@@ -304,7 +312,7 @@ class HttpSearcher:
         ):
             instead = f"; it finds {found[0][0].title!r} instead" if found[0] else ""
             raise UnknownOption(
-                f"the search service at {self._shown_url} serves another corpus than this environment's questions are asked over: "
+                f"the search service at {self._shown_url} serves another corpus than that of this environment's questions: "
                 f"it does not know {', '.join(repr(w.title) for w in wanted)}{instead}. Serve this environment's own (docs/retriever.md, "
                 "'From an environment'), or pass retriever='hashed' for the embedded one"
             )
@@ -313,10 +321,10 @@ class HttpSearcher:
     def _ask(self, texts: list[str], topk: int) -> list[list[Passage]]:
         if self._one_by_one and len(texts) > 1:
             return [row for text in texts for row in self._ask([text], topk)]
-        # Scores are always asked for: Search-R1's server answers wrongly when they are not.
+        # Scores are always requested: without them Search-R1's server answers wrongly.
         body: dict[str, Any] = {"queries": texts, "topk": topk, "return_scores": True}
         if len(texts) == 1:
-            # Both dialects in one: either kind of server ignores the field it does not know.
+            # Both dialects at once: a server ignores the field it does not know.
             body["query"] = texts[0]
         reply = self._send("POST", self._url, body)
         if len(texts) > 1 and wants_one_query(reply):
@@ -334,7 +342,7 @@ class HttpSearcher:
             ]
         except (BadData, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RetrieverError(
-                f"{self._shown_url} answered in an unknown form: {reply.text[:200]} ({error!s:.200})"
+                f"{self._shown_url} answered in an unknown format: {reply.text[:200]} ({error!s:.200})"
             ) from error
         if len(results) != len(texts):
             raise RetrieverError(
@@ -343,11 +351,11 @@ class HttpSearcher:
         return results
 
     def _send(self, method: str, url: str, body: object) -> Reply:
-        """Send until there is an answer that another try would not change."""
+        """Send a request, with retries and backoff, until a retry would not change the response."""
         failed, waited = 0, 0.0
         while True:
             try:
-                reply = exchange(method, url, body)
+                reply = http_request(method, url, body)
             except NoReplyError as error:
                 failed += 1
                 if failed >= self._tries:
@@ -361,14 +369,14 @@ class HttpSearcher:
                     if waited + pause > self._patience:
                         raise RetrieverError(
                             f"{redacted(url)} answered {reply.status} for {waited:.0f} s: {reply.text[:200]}. "
-                            "Wait until it is ready, give it more room (--queue, --threads), or start another with "
+                            "Wait until it is ready, raise its limits (--queue, --threads), or start another with "
                             "'python -m retriever serve'"
                         )
                     time.sleep(pause)
                     waited += pause
                     continue
                 failed += 1
-                # A foreign service may answer anything to a route that it does not have.
+                # Another service may answer anything to an unknown route.
                 if reply.status < 500 or method == "GET" or failed >= self._tries:
                     return reply
             time.sleep(self._pause * 2 ** (failed - 1))

@@ -1,4 +1,4 @@
-"""Tasks and states: question files read into questions, golden answers and look-ups."""
+"""Tasks and states: questions, golden answers, look-ups, and the loader of question files."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tstar_envs.utils import SPLITS
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One look-up.
+    """One look-up of a fact.
 
     Attributes:
         entity: name of the entity to look up.
-        relation: which fact of it is asked for.
-        value: the object of that fact, as text.
-        passage: id of the passage that states it, the entity's id.
-        queries: what to search for, best first; at most two.
+        relation: the relation of interest.
+        value: the object of the fact, as text.
+        passage: id of the passage that states the fact, equal to the entity's id.
+        queries: search queries, best first; at most two.
     """
 
     entity: str
@@ -54,12 +54,12 @@ class Task:
     Attributes:
         id: unique in its set.
         split: train, valid or test.
-        question: as asked.
-        golden_answers: any of them is right; the first is the main one, the rest are aliases.
-        kind: what kind of question ("" if the file does not say).
+        question: text of the question.
+        golden_answers: all accepted answers; the first is the main one, the rest are aliases.
+        kind: type of question ("" if the file does not say).
         template: id of its wording ("" if unknown).
-        hops: the chain of look-ups; empty where the file gives none.
-        popularity: how well known the entity is that is asked about; 0 where the file does not say.
+        hops: the chain of look-ups; empty if the file has none.
+        popularity: popularity of the entity in question; 0 if the file does not say.
     """
 
     id: str
@@ -74,19 +74,21 @@ class Task:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QASet(LoadedTasks[Task]):
-    """The tasks of one question set, and the corpus they are asked over."""
+    """Tasks of one question set, with their corpus."""
 
     corpus: Path
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Immutable and picklable; ``seen`` is sorted so that equal states are equal objects.
+    """State of an episode. Immutable and picklable.
+
+    ``seen`` is sorted so that equal states compare equal.
 
     Attributes:
-        seen: ids of the passages that were shown.
-        cache: (key of a query, observation) of every query of this episode, in order.
-        answer: the answer given, None before.
+        seen: ids of the passages shown so far.
+        cache: (query key, observation) of every query of this episode, in order.
+        answer: the agent's answer, None before.
     """
 
     seen: tuple[str, ...] = ()
@@ -94,7 +96,7 @@ class State:
     answer: str | None = None
 
     def cached(self, key: str) -> str | None:
-        """The observation that an earlier query of this key got in this episode."""
+        """Get the observation of an earlier query with this key; None if there was none."""
         return dict(self.cache).get(key)
 
 
@@ -105,15 +107,15 @@ WORLD_FOLDERS = {PLAIN_WORLD: MINI_FOLDER, RICH_WORLD: RICH_FOLDER}
 
 
 def corpus_in(folder: Path) -> Path | None:
-    """The passages of a folder."""
+    """Find the corpus file of a folder."""
     return next((p for name in CORPORA if (p := folder / name).is_file()), None)
 
 
 def question_file(folder: Path, name: str, split: str) -> Path | None:
-    """``<name>.<split>``, ``<name>/<split>`` or ``<split>``, in any form.
+    """Find a question file: ``<name>.<split>``, ``<name>/<split>`` or ``<split>``, in any format.
 
-    The public sets call their held-out part ``dev`` where they keep the answers of ``test`` to themselves: then it is the test
-    set, as it is for Search-R1 and FlashRAG, and elsewhere it is ``valid``.
+    Some public sets keep the answers of ``test`` secret. Their ``dev`` is then the test split, as in Search-R1 and FlashRAG;
+    otherwise ``dev`` is ``valid``.
     """
 
     def find(part: str) -> Path | None:
@@ -130,12 +132,15 @@ def question_file(folder: Path, name: str, split: str) -> Path | None:
 
 
 def full_folder() -> Path:
-    """Where the public sets lie."""
+    """Find the folder of the public sets."""
     return data_home() / "search_qa"
 
 
 def published_questions(name: str) -> tuple[Published, ...]:
-    """The passages and the questions of a set's full tier; ``auto`` takes them when both are there."""
+    """List the corpus and question files of a set's full tier.
+
+    ``auto`` uses them if both exist.
+    """
     full = full_folder()
     return (
         Published(
@@ -192,21 +197,21 @@ def _task(entry: Entry, split: str) -> Task:
 
 
 def load_set(name: str, data: PathLike, skip_bad: bool = False) -> QASet:
-    """Read a question set; one that was read before is kept until a file changes.
+    """Read a question set, cached until a file changes.
 
     Args:
-        name: of the set, for example ``hotpotqa``.
-        data: ``mini`` (shipped), ``full`` (``$TSTAR_DATA/search_qa``), ``auto`` (full if it is there, else mini), or a
-            folder. A folder holds a corpus (``corpus`` with ``.jsonl``, ``.json`` or ``.tsv``, plain or ``.gz``) and question files in
-            any public form (see ``readers``), named ``<name>.<split>``, ``<name>/<split>`` or ``<split>`` with the form's ending. Of a
-            file that holds several sets (``data_source``) this one's questions are taken, or all if none is this one's.
-            2Wiki's ``id_aliases.json`` beside them adds the other names of its answers.
-        skip_bad: leave questions out that cannot be used; ``left_out`` of what comes back says how many and why.
+        name: name of the set, for example ``hotpotqa``.
+        data: ``mini`` (shipped), ``full`` (``$TSTAR_DATA/search_qa``), ``auto`` (full if it exists, else mini), or a folder.
+            A folder has a corpus (``corpus`` with ``.jsonl``, ``.json`` or ``.tsv``, plain or ``.gz``) and question files in any
+            public format (see ``readers``), named ``<name>.<split>``, ``<name>/<split>`` or ``<split>`` plus suffix. From a
+            file with several sets (``data_source``) this set's questions are taken, or all if none matches.
+            2Wiki's ``id_aliases.json`` in the folder adds aliases of its answers.
+        skip_bad: skip unusable questions; ``left_out`` of the result tells how many and why.
 
     Raises:
-        MissingData: the folder, its corpus or all of its question files are not there.
-        BadData: questions cannot be used; all are named, with file, line and field.
-        UnknownOption: an empty path.
+        MissingData: the folder, its corpus or all of its question files are missing.
+        BadData: some questions are unusable; all are listed, with file, line and field.
+        UnknownOption: the path is empty.
     """
     check_skip_bad(skip_bad)
     tier = choose_tier(data, lambda: all(part.found for part in published_questions(name)))
@@ -266,7 +271,7 @@ def _read_set(
 
 
 def _of_set(entries: list[Entry], name: str) -> list[Entry]:
-    """The questions of one set out of a file that may hold several, whose ids begin anew in each."""
+    """Filter the questions of one set out of a file with several sets."""
     sources = {entry.source for entry in entries}
     if len(sources) < 2:
         return entries
@@ -299,25 +304,25 @@ class Passage(_Shown):
 
     Attributes:
         id: unique in its corpus.
-        title: without quotes around it.
-        text: the rest.
-        heading: the title as the first line of the corpus has it, mostly in quotes; by default the title in quotes.
+        title: title without the quotes.
+        text: body.
+        heading: title line of the corpus, usually in quotes; default: the title in quotes.
     """
 
     heading: str
 
     def __new__(cls, id: str, title: str, text: str, heading: str | None = None) -> Passage:
-        """A passage of these texts."""
+        """Create a passage."""
         passage = super().__new__(cls, id, title, text)
         passage.heading = f'"{title}"' if heading is None else heading
         return passage
 
 
 class Searcher(Protocol):
-    """What the environment asks of a search engine.
+    """Interface of a search engine.
 
-    One that distinguishes queries in its own way has a method ``query_key(query) -> str`` as well: two queries of one key have one
-    answer, and an episode asks for it once. Without it ``query_key`` decides, which fits search by words.
+    An engine may define ``query_key(query) -> str``: queries with equal keys have the same result, which an episode fetches once.
+    Without it the function ``query_key`` is used, which fits lexical search.
     """
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
@@ -325,10 +330,10 @@ class Searcher(Protocol):
 
 
 def query_key(query: str) -> str:
-    """What two queries have in common that are one to a search by words (the retriever's ``text.normalise``).
+    """Normalise a query for lexical search, as ``retriever.corpus.normalise``.
 
-    NFKC, case folded, punctuation and symbols as spaces. Combining marks stay: they are letters to the scripts of India. Word order
-    and stop words stay, because they matter to a dense encoder.
+    Steps: NFKC, case folding, punctuation and symbols to spaces. Combining marks stay, because Indic scripts need them. Word
+    order and stop words stay, because they matter to a dense encoder.
     """
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", query).casefold())
     return " ".join("".join(" " if unicodedata.category(c)[0] in "ZPSC" else c for c in folded).split())

@@ -1,4 +1,4 @@
-"""Texts: question, search results, refusals, and the prompt (Search-R1's too)."""
+"""Texts that agents see: question, search results, feedback and prompt, also in Search-R1's style."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from tstar_envs.react import ANY_CUE, Reply, after_thoughts, parse_reply, though
 
 
 class Style(NamedTuple):
-    """One way to word an episode.
+    """Wording of an episode.
 
     Attributes:
-        question: a question -> the first observation.
-        render: search results, best first, and the most characters of them (None: all) -> observation.
-        refusal: what was wrong with an action -> observation.
+        question: question -> first observation.
+        render: search results, best first, and maximum characters (None: all) -> observation.
+        feedback: problem of an invalid action -> observation.
     """
 
     question: Callable[[str], str]
     render: Callable[[Sequence[Passage], int | None], str]
-    refusal: Callable[[str], str]
+    feedback: Callable[[str], str]
 
 
 def question(asked: str) -> str:
-    """The first observation."""
+    """Word the first observation."""
     return f"Question: {asked}"
 
 
 def render(passages: Sequence[Passage], limit: int | None = None) -> str:
-    """Search results, cut after ``limit`` characters."""
+    """Render search results, truncated to ``limit`` characters."""
     if not passages:
         return "No passage was found."
     shown = (f"Doc {rank} (Title: {p.title}) {p.text}" for rank, p in enumerate(passages, start=1))
     return "\n".join(shown)[:limit]
 
 
-def refusal(problem: str) -> str:
-    """The observation after an invalid action."""
+def feedback(problem: str) -> str:
+    """Word the observation after an invalid action."""
     return f"Invalid action: {problem}."
 
 
-STYLE = Style(question, render, refusal)
+STYLE = Style(question, render, feedback)
 
 
 _PROMPTS = {
@@ -62,7 +62,10 @@ _PROMPTS = {
 
 
 def prompt(style: str, horizon: int, hint: str) -> str:
-    """The rules and the grammar of actions as an agent reads them; ``hint`` says how many searches a question needs."""
+    """Write the prompt: rules and action grammar.
+
+    ``hint`` is the sentence about the number of searches.
+    """
     return _PROMPTS[style].format(hops=hint, horizon=horizon)
 
 
@@ -80,9 +83,10 @@ INVALID = (
 
 
 def read_reply(reply: str) -> Reply:
-    r"""The first closed pair of tags after a closed thought; nothing else is an action.
+    r"""Parse the first closed pair of tags after a closed thought.
 
-    As the expression ``<(search|answer)>(.*?)</\1>`` of its code finds it, but in linear time, and not inside a closed thought.
+    Nothing else is an action.
+    Equivalent to ``<(search|answer)>(.*?)</\1>`` in Search-R1's code, but in linear time, and not inside a closed thought.
     """
     start = after_thoughts(reply, ANY_CUE)
     pairs = []
@@ -99,17 +103,17 @@ def read_reply(reply: str) -> Reply:
 
 
 def search_r1_question(text: str) -> str:
-    """The end of the user message; a question mark is added where there is none."""
+    """Word the question at the end of the user message, adding a missing question mark."""
     text = text.strip()
     return f"Question: {text if text.endswith('?') else text + '?'}\n"
 
 
 def search_r1_render(passages: Sequence[Passage], limit: int | None = None) -> str:
-    """Search results between tags, best first.
+    """Render search results between tags, best first.
 
     Args:
-        passages: shown with their first line as the corpus has it (wiki-18: in double quotes, those inside doubled).
-        limit: most characters of the text between the tags; the tags are never cut.
+        passages: passages with the title line of the corpus (wiki-18: in double quotes, inner quotes doubled).
+        limit: maximum characters between the tags; the tags are never cut.
     """
     text = "\n".join(
         f"Doc {rank}(Title: {p.heading}) {p.text}" for rank, p in enumerate(passages, start=1)

@@ -1,4 +1,7 @@
-"""Sokoban: push every box onto a target. ``solve`` is an optimal solver for XSB text, ``generate_level`` makes fresh levels."""
+"""Sokoban: push every box onto a target.
+
+``solve`` is an optimal solver for XSB text, ``generate_level`` generates levels.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +15,7 @@ __all__ = ["Room", "State", "Task", "generate_level", "parse_level", "print_leve
 
 
 def __getattr__(name: str) -> Any:
-    """Load the solver or the generator when it is first asked for: playing needs neither."""
+    """Import solver and generator lazily: episodes need neither."""
     if name == "generate_level":
         from tstar_envs.envs.sokoban.generate import generate_level
 

@@ -1,4 +1,4 @@
-"""Sokoban as a Gymnasium environment: push every box onto a target."""
+"""Sokoban environment: push every box onto a target."""
 
 from __future__ import annotations
 
@@ -29,56 +29,60 @@ from tstar_envs.utils import StableRandom, check_option
 
 REWARDS = ("success", "shaped")
 STATE_KEYS = ("player", "region")
-QUICK_SOLVE_STATES = 5_000  # of a search whose result only a warning is about
+QUICK_SOLVE_STATES = 5_000  # limit of a search that only serves a warning
 
 
 class SokobanEnv(TextEnv[TaskView, State]):
     r"""## Description
     The agent walks through a room and pushes boxes, one at a time, until every box is on a target. Boxes cannot be pulled, so
     some pushes lose the level. Every level of the mini tier has a known shortest solution: 5-12 moves with one box (easy),
-    13-24 with two (medium), 25-40 with three (hard: at least 7 pushes, 4 box-lines, and a push on the way that would lose).
+    13-24 with two (medium), 25-40 with three (hard: at least 7 pushes, 4 box-lines, and a losing push along the solution).
 
     ## Action space
     A string: ``Up``, ``Down``, ``Left`` or ``Right``, any case, in a ReAct reply, in tags (``<action>``, or RAGEN's ``<answer>``) or
-    bare (``tstar_envs.react``). With
-    ``multi_action`` up to 10 of them joined by ``||`` or commas make one turn, which costs one step; the game stops at success,
-    and a turn of the expert is a walk to a box and its pushes in one direction. A move against a wall is valid and changes nothing.
+    bare (``tstar_envs.react``). With ``multi_action`` one turn has up to 10 moves joined by ``||`` or commas and costs one step.
+    The game stops at success. A turn of the expert is then a walk to a box and its pushes in one direction.
+    A move against a wall is valid and changes nothing.
     Anything else is invalid: a no-op that costs a step.
 
     ## Observation
     A string. ``grid``: rows of ``#`` wall, ``_`` floor, ``O`` target, ``X`` box, ``√`` box on target, ``P`` player, ``S`` player on
     target. ``coords``: size, floor, targets, boxes and player as (row, column) from 0. ``grid_coords``: the grid, then targets,
-    boxes and player. After an invalid action a line that says why comes first.
+    boxes and player. After an invalid action the first line explains the error.
 
     ## Rewards
-    1 when the last box reaches its target, else 0. With ``reward="shaped"`` every step before the end also gives the change of
-    the share of boxes on targets; the last step gives 1 or 0 as without.
+    1 when the last box reaches its target, else 0. With ``reward="shaped"`` every step before the last also gives the change of
+    the share of boxes on targets; the last step gives 1 or 0.
 
     ## Starting state
-    No box of a mini level starts on a target. A level by path may be solved at the start: it is a task as others are, its first valid
-    move ends the episode with success and changes nothing, and ``env.unwrapped.solved_at_start`` lists such levels.
+    No box of a mini level starts on a target. A level by path may be solved at the start. Its first valid move ends the episode
+    with success and changes nothing, and ``env.unwrapped.solved_at_start`` lists such levels.
 
     ## Episode end
-    Terminated by success; truncated after ``horizon`` steps. A lost level goes on until then, or, with ``end_when_lost``,
-    is terminated by the first push after which no solution is left, with a reward of 0.
+    Terminated by success; truncated after ``horizon`` steps. A lost level continues until then. With ``end_when_lost`` the first
+    push that makes the level unsolvable terminates it with a reward of 0.
 
     ## Information
-    The keys of every environment (``tstar_envs.TextEnv``), and on reset ``optimal_length`` (moves of a shortest solution, None for
-    levels by path: ``solve`` finds it). ``admissible_actions`` are the single moves that change something. With
-    ``show_dead`` also ``dead``: whether the level is lost (exact, by search in every new state).
+    The keys of every environment (``tstar_envs.TextEnv``). On reset also ``optimal_length``, the moves of a shortest solution
+    (None for levels by path; ``solve`` computes it). ``admissible_actions`` are the single moves that change something. With
+    ``show_dead`` also ``dead``, True if the level is lost (exact, by search in every new state).
 
     ## Arguments
-    ``difficulty`` ("easy", "medium", "hard"), ``observation`` ("grid", "coords", "grid_coords"), ``multi_action`` (False),
-    ``reward`` ("success", "shaped"), ``levels`` (an XSB or Boxoban text file, or a folder of them, instead of the shipped
-    levels; see ``tstar_envs.envs.sokoban.tasks.load_path``), ``skip_bad`` (False: levels by path of which some cannot be played are
-    refused, and all of these are named; True leaves them out, and ``env.unwrapped.left_out`` says how many and why),
-    ``data`` ("auto" or "mini": the shipped levels, or a path as for
-    ``levels``; there is no full tier), ``state_key`` ("player": boxes and player's cell; "region": boxes
-    and the cells that the player can reach), ``show_dead`` (False), ``end_when_lost`` (False), ``solver_states`` (1,000,000:
-    how many states a search of the expert, of ``progress``, of ``show_dead`` and of ``end_when_lost`` may keep before it gives
-    up with SolverLimit; no mini level comes near, large public levels may), ``solver_seconds`` (120: and how long it may take), and
-    ``split``, ``horizon``, ``prompt_style``,
-    ``render_mode`` as everywhere.
+    ``difficulty``: "easy", "medium" or "hard".
+    ``observation``: "grid", "coords" or "grid_coords".
+    ``multi_action``: True allows several moves per turn.
+    ``reward``: "success" or "shaped".
+    ``levels``: an XSB or Boxoban text file, or a folder of them, instead of the shipped levels; see
+    ``tstar_envs.envs.sokoban.tasks.load_path``.
+    ``skip_bad``: False refuses files with unplayable levels and lists them all; True skips these levels, and
+    ``env.unwrapped.left_out`` tells how many and why.
+    ``data``: "auto" or "mini" for the shipped levels, or a path as for ``levels``; there is no full tier.
+    ``state_key``: "player" uses boxes and the player's cell, "region" boxes and the cells that the player can reach.
+    ``show_dead``, ``end_when_lost``: see above.
+    ``solver_states``: maximum states of a search (by the expert, ``progress``, ``show_dead`` or ``end_when_lost``), 1,000,000 by
+    default; then it raises SolverLimit. Mini levels need far fewer, large public levels may need more.
+    ``solver_seconds``: timeout of such a search, 120 by default.
+    ``split``, ``horizon``, ``prompt_style``, ``render_mode``: as in every environment.
 
     ## Tags
     Only a push modifies the state, with the key ``push:row,column:Direction`` of the box's cell before it; walking can be undone.
@@ -90,15 +94,22 @@ class SokobanEnv(TextEnv[TaskView, State]):
     ## Prompt example
     ``Thought: The box at (2, 3) belongs on (2, 1). It has to go left, and I stand at (2, 4), so I push left.\nAction: Left``
 
+    ## Example
+    >>> import gymnasium as gym
+    >>> import tstar_envs
+    >>> env = gym.make("tstar/Sokoban-easy")
+    >>> grid, info = env.reset(seed=0)
+    >>> observation, reward, terminated, truncated, info = env.step(info["admissible_actions"][0])
+
     ## Rules version history
     1: first version. 2: a box that leaves a target on which it ends again is said to leave it for now (expert), punctuation around a
-    move is passed over, and the prompt says how cells are counted. 3: a push away from the box's target is said to be one (expert), and
-    of several moves a turn a separator at the end is passed over. 4: with ``multi_action`` the expert plays a walk and a line of pushes a
+    move is ignored, and the prompt says how cells are counted. 3: a push away from the box's target is said to be one (expert), and
+    of several moves a turn a separator at the end is ignored. 4: with ``multi_action`` the expert plays a walk and a line of pushes a
     turn, not one move; without, the last of its four wordings says "so I go up next". 5: ``<answer>`` tags hold moves too, and
-    several moves may be joined by spaces and semicolons. 6: replies are read as in every family (``tstar_envs.react``): nothing inside a
-    closed thought is played.
-    7: more replies are read as they are meant: thoughts in other models' marks and thoughts that were cut off are not
-    played; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are taken off or read.
+    several moves may be joined by spaces and semicolons. 6: replies are parsed as in every family (``tstar_envs.react``): nothing inside a
+    closed thought counts.
+    7: more replies are parsed as intended: thoughts in other models' marks and thoughts that were cut off are not
+    counted; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are stripped or parsed.
     """
 
     answers = False
@@ -150,7 +161,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
         task_set: LoadedTasks[Task] | None = None,
         **options: Any,
     ) -> None:
-        """See the class. ``task_set`` replaces the files by levels in memory."""
+        """See the class. ``task_set`` replaces the files with levels in memory."""
         check_option("difficulty", difficulty, tuple(DIFFICULTIES))
         check_option("observation", observation, text.OBSERVATIONS)
         check_option("reward", reward, REWARDS)
@@ -225,7 +236,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
 
     @classmethod
     def practice(cls, seed: int | str, *, difficulty: str = "easy", **options: Any) -> SokobanEnv:
-        """Fresh train levels of a difficulty; their rooms occur in no valid or test level, shipped or fresh."""
+        """Create an environment with new train levels, whose rooms occur in no valid or test level."""
         from tstar_envs.envs.sokoban.generate import practice_set
 
         check_option("difficulty", difficulty, tuple(DIFFICULTIES))
@@ -234,11 +245,11 @@ class SokobanEnv(TextEnv[TaskView, State]):
         )
 
     def least_steps(self, task_id: str, seconds: float) -> int | None:
-        """See ``tstar_envs.horizon.reach``; moves, of which a turn may have several with ``multi_action``."""
+        """See ``tstar_envs.horizon.reach``; counts moves, not turns of ``multi_action``."""
         level = self._set.task(task_id)
         if level.moves:
             return len(level.moves)
-        from tstar_envs.envs.sokoban.solver import solve_state  # only levels by path ask for it
+        from tstar_envs.envs.sokoban.solver import solve_state  # lazy: only needed for levels by path
 
         try:
             moves = solve_state(level.room, level.start, QUICK_SOLVE_STATES, seconds)
@@ -251,7 +262,7 @@ class SokobanEnv(TextEnv[TaskView, State]):
         return None if moves is None else float(len(moves))
 
     def modifies_state(self, action: str) -> bool:
-        """True for every well-formed move: only the state decides which moves push."""
+        """Check whether an action may modify the state: true for every well-formed move, since any may push."""
         return not read_command(action, self._view_options.multi_action).problem
 
     def prompt(self, style: str | None = None) -> str:
@@ -269,10 +280,10 @@ class SokobanEnv(TextEnv[TaskView, State]):
         return text.highlights(observation)
 
     def level_text(self) -> str:
-        """The start of the current level in XSB text, as ``tstar_envs.envs.sokoban.solve`` takes it.
+        """Get the start of the current level as XSB text, for ``tstar_envs.envs.sokoban.solve``.
 
         Raises:
-            ResetNeeded: before the first reset.
+            ResetNeeded: ``reset`` was not called yet.
         """
         task = self._running()[0].task
         return print_level(task.room, task.start)

@@ -1,4 +1,4 @@
-"""Expert: an optimal solution from any state, and its thoughts along the way."""
+"""Expert policy: an optimal solution from any state, with thoughts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tstar_envs.envs.sokoban.solver import push_distances, solve_state
 from tstar_envs.utils import StableRandom
 
 NOTHING_LEFT = "Every box is on a target already, so any move ends the game."
-# {box}, {stand}, {player} and {target} are cells, {way} is the push and {step} the move now.
+# {box}, {stand}, {player} and {target} are cells, {way} is the direction of the push, {step} the next move.
 _WALK = (
     "The box at {box} belongs on {target}. It has to go {way}, so I need to stand at {stand}. From {player} I go {step}.",
     "To get the box at {box} onto {target} I push it {way} next. For that I must be at {stand}; from {player} I step {step}.",
@@ -32,7 +32,7 @@ _PUSH = (
     "Next I push the box at {box} {way}, on its way to {target}. I am at {stand}, so I can push now.",
     "The box at {box} goes to {target}, first {way}. I stand at {stand}, so {way} comes next.",
 )
-# A box that is pushed off a target on which it ends again.
+# A box that is pushed off a target to which it returns.
 _WALK_OFF = (
     "The box at {box} has to leave its target for now. It has to go {way}, so I need to stand at {stand}. From {player} I go {step}.",
     "To make way I push the box at {box} {way} next, off its target. For that I must be at {stand}; from {player} I step {step}.",
@@ -45,7 +45,7 @@ _PUSH_OFF = (
     "Next I push the box at {box} {way}, and back onto its target later. I am at {stand}, so I can push now.",
     "The box at {box} comes back to its target later, but first {way}. I stand at {stand}, so {way} comes next.",
 )
-# A push after which the box alone would need more pushes to its target than before.
+# A push away from the box's target.
 _WALK_ROUND = (
     "The box at {box} belongs on {target}, but goes round: it has to go {way}, so I need to stand at {stand}. From {player} I go {step}.",
     "To get the box at {box} onto {target} later I push it {way} first. For that I must be at {stand}; from {player} I step {step}.",
@@ -80,7 +80,10 @@ def expert_thought(
     away: bool,
     wording: int,
 ) -> str:
-    """What the expert thinks before a move; see the templates. A target that is the box's own cell: it leaves and comes back."""
+    """Word the expert's thought before a move.
+
+    If the target is the box's own cell, the box leaves it and returns.
+    """
     if target == box:
         templates = _PUSH_OFF if pushes else _WALK_OFF
     elif away:
@@ -93,22 +96,22 @@ def expert_thought(
 
 
 def wrong_thought(*, box: str, way: str, player: str, target: str, pushes: bool, wording: int) -> str:
-    """What somebody may think before a wrong move."""
+    """Word a plausible thought before a wrong move."""
     templates = _WRONG_PUSH if pushes else _WRONG_WALK
     return templates[wording % len(templates)].format(box=box, way=way, player=player, target=target)
 
 
-MOST_KNOWN = 4096  # states of a level whose solutions are remembered
+MOST_KNOWN = 4096  # cached states with solutions per level
 
 
 class Expert:
-    """Plays one task. A solution, once found, is remembered for all states on it.
+    """Expert of one task. A solution is cached for all states along it.
 
     Args:
-        task: to be played.
-        solver_states: bound of a search; see ``solver.solve``.
-        solver_seconds: another.
-        several: whether a turn has several moves: the walk to a box and its pushes in one direction, ``level.MOST_MOVES`` at most.
+        task: the task.
+        solver_states: maximum states of a search; see ``solver.solve``.
+        solver_seconds: timeout of a search.
+        several: True plays several moves per turn: the walk to a box and its pushes in one direction, at most ``level.MOST_MOVES``.
     """
 
     def __init__(
@@ -124,7 +127,10 @@ class Expert:
         self._known: dict[State, str | None] = {}
 
     def plan(self, state: State) -> str | None:
-        """The solution of a state as UDLR letters, None if it is lost; SolverLimit if the search gave up."""
+        """Solve a state.
+
+        Returns UDLR letters, None if it is lost, and raises SolverLimit if the search gives up.
+        """
         try:
             return self._known[state]
         except KeyError:
@@ -146,12 +152,12 @@ class Expert:
             self._known[state] = moves[number:]
 
     def next_step(self, state: State, wording: int) -> tuple[str, str] | None:
-        """The expert's thought and action; None if the state is lost."""
+        """Choose the expert's thought and action; None if the state is lost."""
         moves = self.plan(state)
         if moves is None:
             return None
         room = self._task.room
-        if not moves:  # solved at the start
+        if not moves:  # the level is solved at the start
             return NOTHING_LEFT, DIRECTIONS[next(iter(admissible_moves(room, state)), 0)]
         walked, pushed, target = self._next_push(state, moves)
         walk = len(walked) - 1
@@ -165,7 +171,7 @@ class Expert:
             step = "to " + ", ".join(text.place(room, cell) for cell in walked[1 : MOST_MOVES + 1])
             if pushes:
                 way += f" to {text.place(room, pushed + pushes * offset)}"
-        # It ends on the target, so it can be pushed there from both cells.
+        # The box ends on this target, so it can be pushed there from both cells.
         distances, _ = push_distances(room)
         now, then = (dict(distances[cell])[target] for cell in (pushed, pushed + max(pushes, 1) * offset))
         thought = expert_thought(
@@ -182,7 +188,7 @@ class Expert:
         return thought, " || ".join(DIRECTIONS[LETTERS.index(letter)] for letter in turn)
 
     def _next_push(self, state: State, moves: str) -> tuple[list[int], int, int]:
-        """The player's cells up to the next push, the cell of the box that it pushes, and the target on which that box ends."""
+        """Find the player's path to the next push, the pushed box, and its final target."""
         room = self._task.room
         walked, box, target = [state[1]], -1, -1
         for letter in moves:
@@ -197,7 +203,7 @@ class Expert:
         return walked, box, target
 
     def mistake(self, state: State, rng: StableRandom) -> tuple[str, str]:
-        """A move that is not on a shortest way, one that does not lose if there is such, with a thought that fits it."""
+        """Choose a move off the shortest solutions, preferably a safe one, with a matching thought."""
         room = self._task.room
         best = self.plan(state)
         wrong: list[int] = []

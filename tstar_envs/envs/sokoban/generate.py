@@ -1,4 +1,4 @@
-"""Level generator, with proofs of length; the files of the mini tier, and practice."""
+"""Level generator with proved solution lengths, files of the mini tier, and practice sets."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tstar_envs.envs.sokoban.solver import solution
 from tstar_envs.envs.sokoban.tasks import DIFFICULTIES, Difficulty, task_set, write_task
 from tstar_envs.utils import SPLITS, StableRandom, check_option
 
-# Of 6,501 rooms so many go to each split: the sizes of the shipped set.
+# Shares of the splits out of 6,501 rooms, the sizes of the shipped set.
 SHARES = (("train", 5000), ("valid", 501), ("test", 1000))
 
 
 def canonical_form(rows: Sequence[str]) -> str:
-    """The same text for all rotations, reflections and translations of a walled grid."""
+    """Compute a canonical text of a walled grid, invariant under rotation, reflection and translation."""
     filled = [number for number, row in enumerate(rows) if row.strip("#")]
     inside = rows[filled[0] : filled[-1] + 1]
     left = min(len(row) - len(row.lstrip("#")) for row in inside)
@@ -39,24 +39,24 @@ def canonical_form(rows: Sequence[str]) -> str:
     grid = [row[left : len(row) - right] for row in inside]
     forms = []
     for _ in range(4):
-        turned = ["".join(column) for column in zip(*grid, strict=True)]  # mirrored in the diagonal
+        turned = ["".join(column) for column in zip(*grid, strict=True)]  # transposed
         forms += ["\n".join(grid), "\n".join(turned)]
-        grid = turned[::-1]  # together: a quarter turn
+        grid = turned[::-1]  # with the transposition: a quarter turn
     return min(forms)
 
 
 def level_key(room: Room, state: State) -> str:
-    """Equal exactly for levels that are the same up to symmetry and translation."""
+    """Compute a key that is equal for levels that are equal up to symmetry and translation."""
     return canonical_form(level_rows(room, state))
 
 
 def room_key(room: Room) -> str:
-    """Equal exactly for rooms whose floor has the same shape up to symmetry and translation (targets do not count)."""
+    """Compute a key of the floor's shape up to symmetry and translation, ignoring targets."""
     return canonical_form(level_rows(room, None))
 
 
 def split_of_room(room: Room) -> str:
-    """The split that all levels in rooms of this shape belong to."""
+    """Assign a room shape to a split."""
     digest = hashlib.blake2b(room_key(room).encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "big") % sum(share for _, share in SHARES)
     for split, share in SHARES:
@@ -67,14 +67,16 @@ def split_of_room(room: Room) -> str:
 
 
 class DistanceTable:
-    """Moves from each state to the nearest solved one; with the whole room searched, states that are not in it are lost.
+    """Table of distances from states to the nearest solved one.
+
+    If the whole room was searched, missing states are lost.
 
     Attributes:
-        layers: per distance, box layout -> bit set of the player cells at exactly this distance.
+        layers: for each distance, box layout -> bit set of the player cells at exactly this distance.
     """
 
     def __init__(self, room: Room, boxes: int, deepest: int | None = None) -> None:
-        """Search backwards with so many boxes, up to a distance of ``deepest`` (None: the whole room)."""
+        """Search backwards from all solved states, up to distance ``deepest`` (None: the whole room)."""
         self.layers: list[dict[int, int]] = []
         self._by_layout: dict[int, list[tuple[int, int]]] = {}
         found: dict[int, int] = {}
@@ -100,7 +102,7 @@ class DistanceTable:
             found = _step_back(room, layer)
 
     def __call__(self, state: State) -> int | None:
-        """The distance of a state, None if it is not in the table."""
+        """Look up the distance of a state; None if missing."""
         boxes, player = state
         bit = 1 << player
         for distance, players in self._by_layout.get(boxes, ()):
@@ -110,7 +112,7 @@ class DistanceTable:
 
 
 def _step_back(room: Room, layer: dict[int, int]) -> dict[int, int]:
-    """All states from which one move leads into the layer (and some that are nearer)."""
+    """Find all states one move before the layer (and some nearer ones)."""
     floor, width = room.floor, room.width
     found: dict[int, int] = {}
     get = found.get
@@ -119,8 +121,8 @@ def _step_back(room: Room, layer: dict[int, int]) -> dict[int, int]:
         walked = (players << 1 | players >> 1 | players << width | players >> width) & free
         if walked:
             found[layout] = get(layout, 0) | walked
-        # A push undone: the player steps back from the box in front, and the box follows. In turn: the push went
-        # up, down, left, right. Shifts are written out, this loop is most of the cost of making levels.
+        # Undo a push: the player steps back and the box follows. In turn for pushes up, down, left, right. The shifts are
+        # inlined, because this loop dominates the cost of level generation.
         pulls = players & layout << width & free >> width
         while pulls:
             bit = pulls & -pulls
@@ -150,7 +152,7 @@ def _step_back(room: Room, layer: dict[int, int]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class SolutionStatistics:
-    """Figures of a solution; see ``tasks.Difficulty``."""
+    """Statistics of a solution; see ``tasks.Difficulty``."""
 
     pushes: int
     lines: int
@@ -158,7 +160,7 @@ class SolutionStatistics:
 
 
 def solution_statistics(room: Room, start: State, moves: str, table: DistanceTable) -> SolutionStatistics:
-    """Pushes, box-lines and losing pushes met along a solution; ``table`` knows every state that is not lost."""
+    """Count pushes, box-lines and losing pushes along a solution; ``table`` has every solvable state."""
     pushes = lines = traps = 0
     last: tuple[int, int] | None = None
     state = start
@@ -175,24 +177,29 @@ def solution_statistics(room: Room, start: State, moves: str, table: DistanceTab
     return SolutionStatistics(pushes, lines, traps)
 
 
-TURN = 0.35  # chance that the carving walk turns before a step
-BROAD = 0.3  # chance that it carves a neighbouring cell as well
+TURN = 0.35  # probability that the carving walk turns before a step
+BROAD = 0.3  # probability that it also carves a neighbouring cell
 
 
 def generate_level(seed: int | str, difficulty: str = "easy", split: str | None = None) -> Task:
-    """A fresh level.
+    """Generate a level.
+
+    >>> from tstar_envs.envs.sokoban import generate_level, print_level, solve
+    >>> level = generate_level(seed=7, difficulty="easy")
+    >>> len(solve(print_level(level.room, level.start))) == len(level.moves)
+    True
 
     Args:
-        seed: same seed, same level.
+        seed: the same seed gives the same level.
         difficulty: easy, medium or hard.
-        split: only rooms that belong to this split (see ``split_of_room``), None for any. A level made for train
-            shares its room, up to symmetry, with no level of valid or test, shipped or fresh.
+        split: use only rooms of this split (see ``split_of_room``), None for any. The room of a train level never occurs, up to
+            symmetry, in a valid or test level.
 
     Returns:
         The level, with its solution; its id is ``sokoban-<difficulty>-fresh-<seed>``.
 
     Raises:
-        UnknownOption: no such difficulty or split.
+        UnknownOption: unknown difficulty or split.
     """
     check_option("difficulty", difficulty, tuple(DIFFICULTIES))
     check_option("split", split, (None, *SPLITS))
@@ -209,7 +216,10 @@ def generate_level(seed: int | str, difficulty: str = "easy", split: str | None 
 
 
 def _carve(rng: StableRandom, bounds: Difficulty) -> tuple[int, int]:
-    """A connected floor as a bit set, and the side of its square: a walk that keeps its direction for a while."""
+    """Carve a connected floor by a random walk.
+
+    Returns a bit set and the side of its square.
+    """
     size = rng.choice(bounds.sizes)
     offsets = (-size, size, -1, 1)
     inside = sum(1 << row * size + column for row in range(1, size - 1) for column in range(1, size - 1))
@@ -230,7 +240,10 @@ def _carve(rng: StableRandom, bounds: Difficulty) -> tuple[int, int]:
 
 
 def _place(rng: StableRandom, bounds: Difficulty, floor: int, size: int) -> tuple[Room, State, str] | None:
-    """Targets, boxes and player for a room, with the solution; None if this try gives no level within the bounds."""
+    """Place targets, boxes and player, with a solution.
+
+    None if this attempt is not within the bounds.
+    """
     places = rng.shuffled(list(cells(floor)))
     room = Room(size, size, floor, sum(1 << cell for cell in places[: bounds.boxes]))
     table = DistanceTable(room, bounds.boxes, bounds.longest)
@@ -248,7 +261,7 @@ def _place(rng: StableRandom, bounds: Difficulty, floor: int, size: int) -> tupl
         return None
     start = rng.choice(starts)
     moves = solution(room, start, length, table)
-    # A push is known to lose only if no distance at all is known for its result.
+    # A push is known to lose only if its result is in no distance table.
     whole = DistanceTable(room, bounds.boxes) if bounds.trap and len(table.layers) > bounds.longest else table
     found = solution_statistics(room, start, moves, whole)
     if found.pushes < bounds.pushes or found.lines < bounds.lines or (bounds.trap and not found.traps):
@@ -257,7 +270,7 @@ def _place(rng: StableRandom, bounds: Difficulty, floor: int, size: int) -> tupl
 
 
 SEED = 20260101
-# Of train, valid and test; over the three difficulties 5,000, 501 and 1,000.
+# Sizes of train, valid and test; over the three difficulties 5,000, 501 and 1,000.
 SIZES: dict[str, dict[str, int]] = {
     "easy": {"train": 1667, "valid": 167, "test": 334},
     "medium": {"train": 1667, "valid": 167, "test": 333},
@@ -266,10 +279,9 @@ SIZES: dict[str, dict[str, int]] = {
 
 
 def stream(difficulty: str, split: str, seed: int = SEED) -> Iterator[Task]:
-    """The levels of one shipped split, in order and without end.
+    """Generate the levels of a shipped split, in order, endlessly.
 
-    No level of another difficulty has as many boxes and no other split has the same rooms, so it is enough to look for
-    equal levels in the stream itself.
+    Difficulties differ in the number of boxes and splits in their rooms, so duplicates can only occur within the stream.
     """
     seen: set[str] = set()
     for number in count():
@@ -281,7 +293,7 @@ def stream(difficulty: str, split: str, seed: int = SEED) -> Iterator[Task]:
 
 
 def build(difficulty: str, sizes: Mapping[str, int], seed: int = SEED) -> bytes:
-    """The file of a difficulty, uncompressed, with so many levels of each split."""
+    """Build the file of a difficulty, uncompressed, with the given number of levels per split."""
     lines = (
         write_task(level) + "\n"
         for split, size in sizes.items()
@@ -291,7 +303,7 @@ def build(difficulty: str, sizes: Mapping[str, int], seed: int = SEED) -> bytes:
 
 
 def build_all(seed: int = SEED) -> dict[str, bytes]:
-    """The files of all difficulties, uncompressed; with the default seed those that ship."""
+    """Build the files of all difficulties, uncompressed; with the default seed the shipped ones."""
     return {f"{difficulty}.jsonl": build(difficulty, SIZES[difficulty], seed) for difficulty in DIFFICULTIES}
 
 
@@ -303,7 +315,7 @@ def write(folder: Path, contents: Mapping[str, bytes], seed: int) -> None:
 
 
 def main() -> None:
-    """Command line of the generator."""
+    """Run the command line of the generator."""
     out, seed = generator_command(__doc__, SEED)
     contents = build_all(seed)
     write(out, contents, seed)
@@ -318,7 +330,7 @@ TASKS = 64
 
 
 def practice_set(seed: int | str, difficulty: str, tasks: int = TASKS) -> LoadedTasks[Task]:
-    """Fresh train levels, no two in the same room up to symmetry, and the same for the same seed."""
+    """Generate new train levels in distinct rooms up to symmetry, reproducible from the seed."""
     rows: list[tuple[str, str, str, str, str]] = []
     rooms: set[str] = set()
     for number in count():

@@ -1,4 +1,4 @@
-"""Levels: room, states as bit sets, moves, and how moves are written."""
+"""Levels: room, states as bit sets, moves, XSB text, and parsing of actions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tstar_envs.horizon import check_seconds
 from tstar_envs.react import AROUND_ACTION
 from tstar_envs.utils import is_whole
 
-# The boxes as a bit set of cells, and the player's cell. A plain tuple, since many states are remembered: the garbage
-# collector leaves plain tuples of numbers alone, and walks over objects of any class of our own again and again.
+# Boxes as a bit set of cells, and the player's cell. A plain tuple, because many states are cached: the garbage
+# collector untracks tuples of numbers, but keeps scanning instances of classes.
 State: TypeAlias = tuple[int, int]
 
 _LONG = 4096  # bits
 
 
 def cells(bits: int) -> Iterator[int]:
-    """The cells of a bit set, ascending."""
-    # Taking cells out of millions of bits one by one would take the square of their number.
+    """Iterate over the cells of a bit set, ascending."""
+    # Removing cells one by one from millions of bits would take quadratic time.
     if bits.bit_length() > _LONG:
         data = bits.to_bytes(bits.bit_length() // 8 + 1, "little")
         for start in range(0, len(data), _LONG // 8):
@@ -37,12 +37,12 @@ def cells(bits: int) -> Iterator[int]:
 
 
 def shift(bits: int, offset: int) -> int:
-    """A bit set moved by an offset."""
+    """Shift a bit set by an offset."""
     return bits << offset if offset > 0 else bits >> -offset
 
 
 def flood(floor: int, start: int, width: int) -> int:
-    """The cells of ``floor`` connected with ``start`` (both bit sets)."""
+    """Find the cells of ``floor`` connected with ``start`` (both bit sets)."""
     reached, layer = start, start
     while layer:
         layer = (layer << 1 | layer >> 1 | layer << width | layer >> width) & floor & ~reached
@@ -57,14 +57,14 @@ def _offsets(width: int) -> tuple[int, int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What never changes in a level.
+    """Immutable part of a level: walls and targets.
 
     Attributes:
         height: rows, walls included.
         width: columns, walls included.
-        floor: bit set of the cells that player and boxes can be on.
-        targets: bit set of the cells that boxes belong on.
-        offsets: what Up, Down, Left and Right add to a cell.
+        floor: bit set of the floor cells.
+        targets: bit set of the target cells.
+        offsets: cell offsets of Up, Down, Left and Right.
     """
 
     height: int
@@ -77,13 +77,13 @@ class Room:
         object.__setattr__(self, "offsets", _offsets(self.width))
 
     def place(self, cell: int) -> tuple[int, int]:
-        """Row and column of a cell, from 0."""
+        """Convert a cell to row and column, from 0."""
         return divmod(cell, self.width)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One level.
+    """One level with its solution.
 
     Attributes:
         id: unique in its set.
@@ -100,7 +100,7 @@ class Task:
     moves: str = ""
 
     def __hash__(self) -> int:
-        # Of all its parts it would cost more than a step, and a view is looked up in every reset.
+        # Hashing all fields would cost more than a step, and every reset looks up a view.
         return hash(self.id)
 
 
@@ -110,7 +110,7 @@ _SUBSETS = tuple(tuple(d for d in range(4) if bits >> d & 1) for bits in range(1
 
 
 def transition(room: Room, state: State, direction: int) -> tuple[State, int]:
-    """Play one move.
+    """Apply one move.
 
     Args:
         room: walls and targets.
@@ -118,7 +118,7 @@ def transition(room: Room, state: State, direction: int) -> tuple[State, int]:
         direction: index into ``DIRECTIONS``.
 
     Returns:
-        The next state (the same object if nothing moved), and the cell of the box that was pushed, -1 if none was.
+        The next state (the same object if nothing moved), and the cell of the pushed box, -1 for none.
     """
     boxes, player = state
     offset = room.offsets[direction]
@@ -132,10 +132,10 @@ def transition(room: Room, state: State, direction: int) -> tuple[State, int]:
 
 
 def admissible_moves(room: Room, state: State) -> tuple[int, ...]:
-    """The moves that change something, as indexes into ``DIRECTIONS``."""
+    """List the moves that change something, as indexes into ``DIRECTIONS``."""
     boxes, player = state
     width, free = room.width, room.floor & ~boxes
-    # Written out: many new states come through here.
+    # Inlined, because many new states pass here.
     up = free >> player - width & 1 or (boxes >> player - width & 1 and free >> player - 2 * width & 1)
     down = free >> player + width & 1 or (boxes >> player + width & 1 and free >> player + 2 * width & 1)
     left = free >> player - 1 & 1 or (boxes >> player - 1 & 1 and free >> player - 2 & 1)
@@ -144,29 +144,29 @@ def admissible_moves(room: Room, state: State) -> tuple[int, ...]:
 
 
 def is_solved(room: Room, state: State) -> bool:
-    """Whether every box is on a target."""
+    """Check whether every box is on a target."""
     return not state[0] & ~room.targets
 
 
 def region(room: Room, state: State) -> int:
-    """The cells that the player can walk to, as a bit set."""
+    """Find the cells that the player can reach, as a bit set."""
     boxes, player = state
     return flood(room.floor & ~boxes, 1 << player, room.width)
 
 
-MOST_MOVES = 10  # of one turn with ``multi_action``
+MOST_MOVES = 10  # moves per turn with ``multi_action``
 _BETWEEN_MOVES = re.compile(r"\s*+(?:\|\|?+|[,;])\s*+|\s++")
 _AROUND_MOVES = AROUND_ACTION + "|"
 _NUMBER = {name.lower(): number for number, name in enumerate(DIRECTIONS)}
 
 
 class Command(NamedTuple):
-    """What an action asks for.
+    """Parsed action.
 
     Attributes:
-        moves: numbers of the moves (indexes into ``DIRECTIONS``), none where the action could not be read.
-        problem: what is wrong with it as the agent reads it, "" if nothing is.
-        reason: the same for who develops the agent.
+        moves: moves (indexes into ``DIRECTIONS``), empty for an invalid action.
+        problem: error message for the agent, "" if valid.
+        reason: error message for the agent's developer.
     """
 
     moves: tuple[int, ...]
@@ -175,8 +175,9 @@ class Command(NamedTuple):
 
 
 def read_command(action: str, multi_action: bool = False) -> Command:
-    """Read one move, or with ``multi_action`` several joined by ``||``, commas, semicolons or spaces; any case, and with punctuation
-    around a word.
+    """Parse one move, or with ``multi_action`` several joined by ``||``, commas, semicolons or spaces.
+
+    Case and punctuation around words are ignored.
     """
     number = _NUMBER.get(action.lower())
     if number is not None:
@@ -200,7 +201,7 @@ def _refused(problem: str, reason: str = "") -> Command:
     return Command((), problem, reason or problem)
 
 
-# XSB symbol -> (box, target, player); "-" and "_" are other ways to write floor, and some programs write letters for signs.
+# XSB symbol -> (box, target, player); "-" and "_" also mean floor, and some programs use letters.
 CONTENTS = {
     " ": (0, 0, 0),
     "-": (0, 0, 0),
@@ -248,16 +249,19 @@ _WRITTEN = {contents: symbol for symbol, contents in reversed(CONTENTS.items())}
 
 
 def parse_level(text: str, where: str = "level text") -> tuple[Room, State]:
-    """Read a level in XSB text.
+    r"""Parse a level in XSB text.
+
+    >>> room, state = parse_level("#####\n#@$.#\n#####")
+    >>> room.height, room.width
+    (3, 5)
 
     Args:
         text: rows of ``#`` wall, ``$`` box, ``.`` target, ``*`` box on target, ``@`` player, ``+`` player on target, and
-            space, ``-`` or ``_`` for floor; or the letters that stand for them: ``b``, ``o``, ``B``, ``p``, ``P``. Rows may differ
-            in length.
-        where: how error messages name the text.
+            space, ``-`` or ``_`` for floor; or the letters ``b``, ``o``, ``B``, ``p``, ``P``. Rows may differ in length.
+            where: name of the text in error messages.
 
     Raises:
-        BadData: not a level that can be played, or more cells than ``TSTAR_MAX_LEVEL_CELLS``; the message says why.
+        BadData: the level is not playable, or has more cells than ``TSTAR_MAX_LEVEL_CELLS``; the message says why.
     """
     rows = [row.rstrip() for row in text.strip("\r\n").splitlines()]
     height, width = len(rows), max(map(len, rows), default=0)
@@ -288,7 +292,7 @@ def parse_level(text: str, where: str = "level text") -> tuple[Room, State]:
 
 
 def read_level(text: str) -> tuple[Room, State]:
-    """Read what ``print_level`` wrote, several times as fast as ``parse_level``: nothing is checked."""
+    """Parse the output of ``print_level`` without checks, several times faster than ``parse_level``."""
     width = text.index("\n")
     grid = text.replace("\n", "")
     floor, boxes, targets, player = _bits(grid)
@@ -296,14 +300,14 @@ def read_level(text: str) -> tuple[Room, State]:
 
 
 def _bits(grid: str) -> list[int]:
-    """Where a grid has no wall, a box, a target, the player, as bit sets."""
+    """Convert a grid to bit sets of floor, boxes, targets and player."""
     backwards = (grid[::-1] or "#").encode("ascii")
     return [int(backwards.translate(table), 2) for table in _BITS]
 
 
 @lru_cache(maxsize=256)
 def _edge(height: int, width: int) -> int:
-    """The outermost cells of a grid."""
+    """Compute the outermost cells of a grid."""
     return sum(
         1 << cell
         for cell in range(height * width)
@@ -312,7 +316,7 @@ def _edge(height: int, width: int) -> int:
 
 
 def level_rows(room: Room, state: State | None, floor: str = " ") -> list[str]:
-    """A level as rows of XSB text; with no state the bare room (walls and floor only)."""
+    """Format a level as rows of XSB text; without a state only walls and floor."""
     grid = ["#"] * (room.height * room.width)
     for cell in cells(room.floor):
         grid[cell] = floor
@@ -325,7 +329,7 @@ def level_rows(room: Room, state: State | None, floor: str = " ") -> list[str]:
 
 
 def print_level(room: Room, state: State) -> str:
-    """A level as XSB text, the inverse of ``parse_level``."""
+    """Format a level as XSB text, the inverse of ``parse_level``."""
     return "\n".join(level_rows(room, state))
 
 
@@ -336,7 +340,7 @@ SOLVER_SECONDS = 120.0
 
 
 def check_solver_bounds(states: object, seconds: object) -> None:
-    """Raise UnknownOption unless the values are bounds of a search."""
+    """Validate the limits of a search; raises UnknownOption."""
     if not is_whole(states) or states < 1:
         raise UnknownOption(f"solver_states must be a whole number of at least 1, got {states!r:.80}")
     check_seconds(seconds)

@@ -1,4 +1,4 @@
-"""Level files: XSB and Boxoban text in its many forms, and XML collections (.slc, .ssx)."""
+"""Level files: XSB and Boxoban text in many variants, and XML collections (.slc, .ssx)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tstar_envs.envs.sokoban.level import (
 )
 from tstar_envs.errors import BadData
 
-BOX_AND_PLAYER_SIGNS = frozenset("$*@+")  # what no banner or number of a level is likely to have
+BOX_AND_PLAYER_SIGNS = frozenset("$*@+")  # unlikely in banners and titles
 _PLAYERS = "@+pP"
-# A row with runs of symbols, as Sokoban programs write them to files: "4#" is "####", and "|" ends a row.
+# A run-length encoded row: "4#" is "####", and "|" ends a row.
 _PACKED = re.compile(rf"(?:[0-9]*+[- _$.*@+#{XSB_LETTERS}]|\|)++")
 _COUNT_OR_END = re.compile(r"[0-9|]")
 _RUN = re.compile(r"(?<![0-9])([0-9]*+)(.)")
 _ROW = XSB_SYMBOLS | set(XSB_LETTERS)
-_WITH_X = frozenset("X*&@.+ -_")  # + is not in the old collection, but in files that imitate it
+_WITH_X = frozenset("X*&@.+ -_")  # "+" occurs only in files that imitate the old collection
 _FROM_X = str.maketrans("X*&", "#$*")
 
 
 class Line(NamedTuple):
-    """A line of a level: its number, the rows that it stands for, and what is wrong with it."""
+    """Line of a level: its number, its decoded rows, and an error message."""
 
     number: int
     rows: list[str]
@@ -37,17 +37,20 @@ class Line(NamedTuple):
 
     @property
     def is_gap(self) -> bool:
-        """Whether it may stand between two levels as well as inside one."""
+        """True if it may be between levels as well as inside one."""
         return not self.fault and not any("#" in row for row in self.rows)
 
     @property
     def players(self) -> int:
-        """How many players stand in it."""
+        """Number of players in it."""
         return sum(row.count(symbol) for row in self.rows for symbol in _PLAYERS)
 
 
 def read_line(number: int, line: str, block: list[Line]) -> Line | None:
-    """A line of a level, or None if it is none; below other rows, ``block``, more must be one."""
+    """Parse a line of a level; None for other text.
+
+    After rows of a level (``block``) more lines count as rows.
+    """
     if not line:
         return None
     if FLOOR_SYMBOLS.issuperset(line):
@@ -57,7 +60,7 @@ def read_line(number: int, line: str, block: list[Line]) -> Line | None:
     if "#" not in line and "X" in line and _WITH_X.issuperset(line):
         return Line(number, [line.translate(_FROM_X)])
     if _COUNT_OR_END.search(line) and _PACKED.fullmatch(line):
-        # Python turns no text of thousands of digits into a number.
+        # int() refuses thousands of digits.
         size = sum(10**10 if len(count) > 10 else int(count or 1) for count, _ in _RUN.findall(line))
         if size > LEVEL_CELLS.value() and ("|" in line or " " not in line):  # else a title, such as "20000 #"
             return Line(
@@ -80,29 +83,29 @@ def read_line(number: int, line: str, block: list[Line]) -> Line | None:
 
 
 def _unpacked(line: str) -> list[str] | None:
-    """The rows that a run-length encoded line stands for, None if it is a title after all."""
+    """Decode a run-length encoded line to rows; None if it is a title."""
     runs = _RUN.findall(line)
     whole = "".join(int(count or 1) * symbol for count, symbol in runs)
     if "|" in line:
         rows = [row.rstrip() for row in whole.rstrip("|").split("|")]
         return rows if any("#" in row for row in rows) else None
     kinds = [" " if symbol in FLOOR_SYMBOLS else symbol for _, symbol in runs]
-    # Titles are made of the same characters: "# 12 #". A packed row has every run whole, and is walled at both ends.
+    # Titles use the same characters: "# 12 #". An encoded row has complete runs and a wall at both ends.
     whole_runs = " " not in line or all(left != right for left, right in pairwise(kinds))
     return [whole.rstrip()] if whole_runs and _walled(whole) else None
 
 
 def _walled(row: str) -> bool:
-    """Whether a row begins and ends with a wall."""
+    """Check whether a row begins and ends with a wall."""
     bare = row.strip(" -_")
     return bare[:1] == "#" == bare[-1:]
 
 
 def _wrong_symbol(line: str, inside: bool) -> str:
-    """The first symbol of a row that no row may hold; "" if the line is none at all but a title."""
+    """Find the first invalid symbol of a row; "" if the line is a title."""
     bare = line.strip(" -_\t")
     if not bare.startswith("#") or 2 * sum(map(str.isalpha, line)) > len("".join(line.split())):
-        return ""  # letters are more than half of what prose shows, which no row with a fault in it is likely to be
+        return ""  # more than half letters: prose, not a faulty row
     foreign = [symbol for symbol in line if symbol not in XSB_SYMBOLS]
     is_row = (
         not BOX_AND_PLAYER_SIGNS.isdisjoint(line)
@@ -113,7 +116,7 @@ def _wrong_symbol(line: str, inside: bool) -> str:
 
 
 def _is_number_in_a_banner(line: str, block: list[Line]) -> bool:
-    """Whether a line such as "## 12 ##" follows the first line of a banner, or the last of a level."""
+    """Check for a numbered banner line such as "## 12 ##"."""
     over = set(block[-1].rows[-1].strip()) == {"#"} and (
         len(block) == 1 or any(above.players for above in block)
     )
@@ -125,7 +128,10 @@ _COMMENT_ENDS = re.compile(r"\s*+comment[-_ ]?end\b.*+", re.IGNORECASE)
 
 
 class FoundLevel(NamedTuple):
-    """A level in a file: the number of its first line, its text, and what is wrong with one of its rows ("" if nothing is), and where."""
+    """Level of a file.
+
+    It has the number of its first line, its text, and an error message with its line ("" if valid).
+    """
 
     line: int
     text: str
@@ -134,7 +140,7 @@ class FoundLevel(NamedTuple):
 
 
 def split_levels(lines: Iterable[str]) -> Iterator[FoundLevel]:
-    """The levels of a file, in its order; nothing of a level itself is checked but the symbols of its rows."""
+    """Split a file into levels, in order. Of the levels only the symbols are checked."""
     block: list[Line] = []
     rows = _from_observations([line.rstrip().lstrip("\v\f") for line in lines])
     comments = _comment_lines(rows)
@@ -150,9 +156,9 @@ def split_levels(lines: Iterable[str]) -> Iterator[FoundLevel]:
 
 
 def _from_observations(rows: list[str]) -> list[str]:
-    """Rows with levels in the symbols of this project's observations, which RAGEN's are too, written as XSB.
+    """Convert levels in the symbols of observations (this project's and RAGEN's) to XSB.
 
-    Such a level has walls ``#`` and at least one box ``X`` or ``\u221a``, which no other form has together.
+    Such a level has walls ``#`` and at least one box ``X`` or ``\u221a``, a combination that no other format has.
     """
     found, start = list(rows), 0
     while start < len(rows):
@@ -171,11 +177,11 @@ _FROM_OBSERVED = str.maketrans("_OX\u221aPS", " .$*@+")
 
 
 def _comment_lines(rows: list[str]) -> set[int]:
-    """The numbers of the lines between ``Comment:`` and ``Comment-End:``, which may hold drawings of half a level."""
+    """Find the lines between ``Comment:`` and ``Comment-End:``, which may contain partial levels."""
     found: set[int] = set()
     first = 0
     for number, line in enumerate(rows, start=1):
-        if _COMMENT_BEGINS.fullmatch(line):  # one without an end hides nothing: the last one counts
+        if _COMMENT_BEGINS.fullmatch(line):  # a start without an end is ignored: the last start counts
             first = number
         elif first and _COMMENT_ENDS.fullmatch(line):
             found.update(range(first, number))
@@ -184,7 +190,7 @@ def _comment_lines(rows: list[str]) -> set[int]:
 
 
 def _levels_of(block: list[Line]) -> Iterator[FoundLevel]:
-    """The levels of lines that follow one another."""
+    """Extract the levels of consecutive lines."""
     while block and block[-1].is_gap:
         block = block[:-1]
     if sum(line.players for line in block) > 1:
@@ -194,7 +200,7 @@ def _levels_of(block: list[Line]) -> Iterator[FoundLevel]:
 
 
 def _several(block: list[Line]) -> Iterator[FoundLevel]:
-    """Levels without a blank line between them: one a line, or parted by rows of ``-``."""
+    """Extract levels without blank lines between them: one per line, or separated by rows of ``-``."""
     part: list[Line] = []
     for line in block:
         whole = len(line.rows) > 2 and line.players == 1
@@ -209,9 +215,9 @@ def _several(block: list[Line]) -> Iterator[FoundLevel]:
 
 
 def _one(block: list[Line]) -> Iterator[FoundLevel]:
-    """The level of some lines, if they are more than a banner or a title."""
+    """Extract the level of some lines, unless they are only a banner or a title."""
     signs = any(not BOX_AND_PLAYER_SIGNS.isdisjoint(row) for line in block for row in line.rows)
-    if signs:  # a title such as "# bob #" above a level that is not written in letters
+    if signs:  # a title such as "# bob #" above a level without letters
         while block and not block[0].fault and any(symbol in XSB_LETTERS for symbol in block[0].rows[0]):
             block = block[1:]
     rows = [row for line in block for row in line.rows]
@@ -228,26 +234,29 @@ def _one(block: list[Line]) -> Iterator[FoundLevel]:
 
 
 def _is_edge_of_a_banner(row: str, beside: str, level: list[str]) -> bool:
-    """Whether a row is walls only and longer than all of a level whose own edge, beside it, is walls only."""
+    """Check for the edge of a banner.
+
+    It is a row of walls longer than the level, next to the level's own edge.
+    """
     return set(row.strip()) == set(beside.strip()) == {"#"} and len(row) > max(map(len, level))
 
 
 def is_collection(data: bytes) -> bool:
-    """Whether a file is such a collection, by how it begins; XML may be in UTF-16."""
+    """Check whether a file is an XML collection, possibly in UTF-16."""
     head = data[:4000].replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n").lower()
     return head.startswith(b"<?xml") or (head.startswith(b"<") and b"<sokobanlevels" in head)
 
 
 def read_collection(data: bytes, where: str) -> Iterator[FoundLevel]:
-    """The levels of a collection, each with the number of the line of its ``Level`` element.
+    """Read the levels of a collection, each with the line number of its ``Level`` element.
 
     Args:
-        data: the file's bytes; the XML says their encoding.
-        where: the file.
+        data: bytes of the file; the XML declares their encoding.
+        where: name of the file in error messages.
 
     Raises:
-        BadData: not well-formed, no level in it, or it defines entities, which no collection needs (a few lines of them can
-            stand for gigabytes).
+        BadData: not well-formed, no level, or entity definitions, which are refused because a few lines of them can
+            expand to gigabytes.
     """
     reader = _Reader(where)
     try:
@@ -259,11 +268,11 @@ def read_collection(data: bytes, where: str) -> Iterator[FoundLevel]:
         ) from None
     except BadData:
         raise
-    except (LookupError, ValueError) as error:  # an encoding that nobody knows
+    except (LookupError, ValueError) as error:  # unknown encoding
         raise BadData(f"{where}: not readable as XML ({error})") from None
     if not reader.levels:
         raise BadData(
-            f"{where}: XML without a Level element (or SokoSolve's Map), so it is no collection of levels"
+            f"{where}: XML without a Level element (or SokoSolve's Map), so it is not a collection of levels"
         )
     yield from reader.levels
 
@@ -273,7 +282,7 @@ _SOKOSOLVE = str.maketrans("~.XOP$*", "  $.@*+")
 
 
 class _Reader:
-    """What expat calls while it goes through a collection."""
+    """Expat handlers for a collection."""
 
     def __init__(self, where: str) -> None:
         self.levels: list[FoundLevel] = []

@@ -1,4 +1,4 @@
-"""Practice tasks, by the path under which they were first published; they are made in ``generate``."""
+"""Practice tasks, re-exported from ``generate`` under their first published path."""
 
 from tstar_envs.envs.sokoban.generate import generate_level, practice_set
 

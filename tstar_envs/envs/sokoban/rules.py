@@ -1,6 +1,6 @@
-"""Rules of Sokoban: a pure function from (task, state, action) to an outcome.
+"""Rules of Sokoban: a pure function from task, state and action to an outcome.
 
-A task comes with the options that it is played under (``TaskView``). Moves themselves are in ``level``.
+``TaskView`` is a task with the options of an environment. Moves are in ``level``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tstar_envs.snapshot import hash_state, state_hasher
 if TYPE_CHECKING:
     from tstar_envs.envs.sokoban.expert import Expert
 
-MOST_TASKS = 512  # with their experts, which remember solutions
+MOST_TASKS = 512  # cached views with their experts' solutions
 
 
 class ViewOptions(NamedTuple):
-    """Options of an environment that change what it shows; see ``SokobanEnv``."""
+    """Options of an environment that change its observations; see ``SokobanEnv``."""
 
     observation: str
     multi_action: bool
@@ -45,13 +45,13 @@ class ViewOptions(NamedTuple):
 
 
 class TaskView:
-    """A task under the options of an environment; made by ``view_of``.
+    """Task with the options of an environment, created by ``view_of``.
 
     Attributes:
         task: the task.
-        room: of the task.
+        room: room of the task.
         options: the options.
-        solved_at_start: whether every box is on a target before the first move.
+        solved_at_start: True if every box is on a target before the first move.
     """
 
     def __init__(self, task: Task, options: ViewOptions) -> None:
@@ -60,72 +60,72 @@ class TaskView:
         self._hasher = state_hasher(task.id)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TaskView:
-        return self  # an episode never changes it
+        return self  # immutable
 
     def __reduce__(self) -> tuple[Callable[..., TaskView], tuple[Task, ViewOptions]]:
         return view_of, (self.task, self.options)
 
     @cached_property
     def expert(self) -> Expert:
-        """Expert of the task, made when it is first asked for."""
-        from tstar_envs.envs.sokoban.expert import Expert  # with the solver, which most episodes never need
+        """Expert of the task, created lazily."""
+        from tstar_envs.envs.sokoban.expert import Expert  # lazy: most episodes do not need the solver
 
         options = self.options
         return Expert(self.task, options.solver_states, options.solver_seconds, options.multi_action)
 
     def observation(self, state: State) -> str:
-        """Text of a state."""
+        """Render the observation of a state."""
         return text.render(self.room, state, self.options.observation)
 
     def admissible(self, state: State) -> tuple[str, ...]:
-        """Moves that change something."""
+        """List the moves that change something."""
         return tuple([DIRECTIONS[number] for number in admissible_moves(self.room, state)])
 
     def key(self, state: State) -> str:
-        """Key of a state, equal exactly for states that count as equal."""
+        """Compute the key of a state, equal for states that count as equal."""
         return hash_state(self._hasher, self.fingerprint(state).encode("ascii"))
 
     def fingerprint(self, state: State) -> str:
-        """Boxes, and the player's cell or region, as text."""
+        """Serialize boxes and the player's cell or region."""
         boxes, player = state
         if self.options.region_key:
             player = next(cells(region(self.room, state)))
         return f"{boxes:x}/{player}"
 
     def extra(self, state: State) -> Mapping[str, Any] | None:
-        """Further entries of ``info``.
+        """Compute additional ``info`` entries.
 
         Raises:
-            SolverLimit: with ``show_dead``, and the solver gave up.
+            SolverLimit: the solver gave up, with ``show_dead``.
         """
         return {"dead": self.expert.plan(state) is None} if self.options.show_dead else None
 
 
 @lru_cache(maxsize=MOST_TASKS)
 def view_of(task: Task, options: ViewOptions) -> TaskView:
-    """View of a task, shared by all environments of the process, so that no solution is searched for twice."""
+    """Get the cached view of a task, shared by all environments of the process."""
     return TaskView(task, options)
 
 
 def apply(view: TaskView, state: State, action: str) -> Outcome[State]:
-    """What an action does.
+    """Apply an action.
 
     Raises:
-        SolverLimit: whether the state after it is lost has to be known, and the solver gave up.
+        SolverLimit: the solver gave up on whether the new state is lost.
     """
     command = read_command(action, view.options.multi_action)
     if command.problem:
         unchanged = _outcome(view, state, "")
         observation = f"Invalid action: {command.problem}.\n{unchanged.observation}"
         return replace(unchanged, observation=observation, invalid_reason=command.reason)
-    if view.solved_at_start:  # any move ends the episode, and none spoils it
+    if view.solved_at_start:  # any move ends the episode with success
         moves = " || ".join(DIRECTIONS[direction] for direction in command.moves)
         return replace(_outcome(view, state, moves), terminated=True, success=True, score=1.0)
     return _play(view, state, command.moves)
 
 
 def _play(view: TaskView, state: State, moves: tuple[int, ...]) -> Outcome[State]:
-    """The moves of one turn; the game stops at its end."""
+    """Apply the moves of one turn until the game ends."""
     done: list[Outcome[State]] = []
     for direction in moves:
         done.append(_move(view, done[-1].state if done else state, direction))
@@ -142,7 +142,7 @@ def _play(view: TaskView, state: State, moves: tuple[int, ...]) -> Outcome[State
 
 
 def _move(view: TaskView, before: State, direction: int) -> Outcome[State]:
-    """One move."""
+    """Apply one move."""
     room, options = view.room, view.options
     after, pushed = transition(room, before, direction)
     outcome = _outcome(view, after, DIRECTIONS[direction])
@@ -160,7 +160,7 @@ def _move(view: TaskView, before: State, direction: int) -> Outcome[State]:
 
 
 def _outcome(view: TaskView, state: State, action: str) -> Outcome[State]:
-    """An outcome that shows a state, without effect."""
+    """Create an outcome that shows a state, without effect."""
     return Outcome(
         state,
         view.observation(state),

@@ -1,4 +1,4 @@
-"""Optimal solver: A* over pushes from both ends, with lower bounds on the pushes left."""
+"""Optimal solver: bidirectional A* over pushes, with lower bounds on the remaining pushes."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tstar_envs.envs.sokoban.level import (
 )
 from tstar_envs.errors import SolverLimit
 
-LOST = 1 << 30  # a cost that no level reaches: there is no way
+LOST = 1 << 30  # infinite cost: unsolvable
 _MANY = 20  # boxes: one layout of hundreds takes a second
 
-Pushes: TypeAlias = tuple[tuple[int, int], ...]  # wanted cells, and the pushes between each and some cell
+Pushes: TypeAlias = tuple[tuple[int, int], ...]  # goal cells, each with its pushes from a given cell
 
 
 class Assignment:
-    """Least total pushes of a layout, by an assignment of its boxes to wanted cells.
+    """Minimum total pushes of a layout, by an optimal assignment of boxes to goal cells.
 
     Args:
-        pushes: for each cell the wanted cells that go with it, and the pushes. A cell that is missing has none.
-        in_time: called now and then where there are many boxes, to raise if this takes too long.
+        pushes: for each cell its reachable goal cells with the pushes. A missing cell has none.
+        in_time: called regularly if there are many boxes, to raise on a timeout.
     """
 
     def __init__(self, pushes: Mapping[int, Pushes], in_time: Callable[[], None] = lambda: None) -> None:
@@ -43,13 +43,13 @@ class Assignment:
         self._pushes = pushes
         self._in_time = in_time
         self._number = {cell: number for number, cell in enumerate(wanted)}
-        # The same with numbers for the wanted cells, as far as they were asked for.
+        # The same with numbered goal cells, filled on demand.
         self._rows: dict[int, Pushes] = {}
         self._wanted = len(wanted)
         self._prices = [0] * len(wanted)
 
     def __call__(self, boxes: int) -> int:
-        """The least pushes of a layout in all if no two boxes go with one wanted cell, ``LOST`` if that cannot be."""
+        """Compute the minimum total pushes of a layout, ``LOST`` if no assignment exists."""
         rows: list[Pushes] = []
         while boxes:
             lowest = boxes & -boxes
@@ -65,7 +65,7 @@ class Assignment:
             rows.append(row)
         if len(rows) > self._wanted:
             return LOST
-        # Cells that are left over must be free of charge, so prices are kept only where none is.
+        # Unassigned goal cells must have price 0, so prices are only used if every cell is assigned.
         prices = self._prices[:] if len(rows) == self._wanted else [0] * self._wanted
         costs = [0] * len(rows)
         taken = [-1] * self._wanted
@@ -95,9 +95,12 @@ class Assignment:
 
 
 def _augment(place: int, rows: list[Pushes], costs: list[int], prices: list[int], taken: list[int]) -> bool:
-    """Give one more box a cell on the cheapest path of exchanges; costs and prices go along. False if there is none."""
-    reach = [LOST] * len(prices)  # cheapest way to each cell
-    before = [-1] * len(prices)  # the cell whose box goes there on it
+    """Assign one more box along the cheapest augmenting path, updating costs and prices.
+
+    False if there is none.
+    """
+    reach = [LOST] * len(prices)  # cheapest path to each cell
+    before = [-1] * len(prices)  # previous cell on that path
     passed: list[int] = []
     last, box, so_far = -1, place, 0
     open_cells: set[int] = set()
@@ -130,11 +133,11 @@ def _augment(place: int, rows: list[Pushes], costs: list[int], prices: list[int]
     return True
 
 
-_MOST_ASKED = 200  # boxes in one question to FrozenBoxes; in a field of boxes there are too many ways to ask
+_MOST_ASKED = 200  # boxes checked per call of FrozenBoxes; large fields of boxes take too long
 
 
 class FrozenBoxes:
-    """Whether a box that was just pushed is blocked for ever, together with boxes of which one is off its target."""
+    """Deadlock check: is the box just pushed frozen, together with a box that is off its target?"""
 
     def __init__(self, room: Room, alive: int) -> None:
         self._room = room
@@ -142,14 +145,17 @@ class FrozenBoxes:
         self._asked = 0
 
     def __call__(self, boxes: int, pushed: int) -> bool:
-        """Whether the box just pushed to this cell is frozen with a box off its target; False where it would take too long to find out."""
+        """Check whether the box just pushed is frozen with a box off its target.
+
+        Returns False if the check takes too long.
+        """
         self._asked = 0
         return bool(self._freeze(boxes, pushed, 0) & ~self._room.targets)
 
     def _freeze(self, boxes: int, cell: int, walled: int) -> int:
-        """The boxes that are frozen if the box on ``cell`` is, as a bit set with it; 0 if it can still move.
+        """Find the boxes that are frozen together with the box on ``cell``.
 
-        Boxes in ``walled`` count as walls: whoever asks about this box depends on it.
+        Returns a bit set, 0 if the box can still move. Boxes in ``walled`` count as walls, because their own check is in progress.
         """
         self._asked += 1
         if self._asked > _MOST_ASKED:
@@ -172,12 +178,12 @@ class FrozenBoxes:
 
 
 class PushBound:
-    """Lower bounds of the pushes between a box layout and the wanted cells; remembers what it has worked out.
+    """Cached lower bounds of the pushes between a box layout and the goal cells.
 
     Args:
-        pushes: for each cell the wanted cells that a lone box there can have come from or get to. A cell that is missing has none.
-        frozen: says whether a layout is lost although there is an assignment, given the cell of the box that moved last.
-        in_time: called now and then, to raise if this takes too long.
+        pushes: for each cell the goal cells that a lone box can reach or come from. A missing cell has none.
+        frozen: deadlock check of a layout, given the cell of the box that moved last.
+        in_time: called regularly, to raise on a timeout.
     """
 
     def __init__(
@@ -191,7 +197,10 @@ class PushBound:
         self._known: dict[int, int] = {}
 
     def __call__(self, boxes: int, moved: int = -1) -> int:
-        """The bound of a layout, ``LOST`` if it is certainly lost; ``moved``: the box that was pushed last, if one was."""
+        """Compute the bound of a layout, ``LOST`` if it is certainly lost.
+
+        ``moved`` is the box pushed last, if any.
+        """
         bound = self._known.get(boxes)
         if bound is None:
             stuck = self._frozen is not None and moved >= 0 and self._frozen(boxes, moved)
@@ -204,13 +213,13 @@ _tables: dict[Room, tuple[dict[int, Pushes], int]] = {}
 
 
 def push_distances(room: Room, in_time: Callable[[], None] = lambda: None) -> tuple[dict[int, Pushes], int]:
-    """The targets that a lone box can be pushed to from each cell, with the pushes needed; and the cells that have any.
+    """Compute the targets that a lone box can reach from each cell, with the pushes.
 
-    Remembered for the rooms asked for last.
+    Returns also the bit set of live cells, from which a target is in reach. Cached for recent rooms.
 
     Args:
         room: walls and targets.
-        in_time: called now and then, to raise if this takes too long.
+        in_time: called regularly, to raise on a timeout.
     """
     found = _tables.get(room)
     if found is None:
@@ -225,14 +234,17 @@ def push_distances(room: Room, in_time: Callable[[], None] = lambda: None) -> tu
 
 
 def pushes_from(room: Room, boxes: int, in_time: Callable[[], None] = lambda: None) -> dict[int, Pushes]:
-    """The boxes that could be pushed to each cell if they were alone, with the pushes needed."""
+    """Compute which boxes could be pushed to each cell if they were alone, with the pushes."""
     return _lone_pushes(room, cells(boxes), 1, in_time)
 
 
 def _lone_pushes(
     room: Room, ends: Iterable[int], sign: int, in_time: Callable[[], None]
 ) -> dict[int, Pushes]:
-    """Pushes of a lone box between each cell and each of ``ends``: from there with sign 1, to there with -1."""
+    """Compute the pushes of a lone box between each cell and each of ``ends``.
+
+    These are the pushes from it with sign 1, to it with sign -1.
+    """
     table: dict[int, list[tuple[int, int]]] = {}
     for end in ends:
         layer = reached = 1 << end
@@ -245,7 +257,7 @@ def _lone_pushes(
             for offset in room.offsets:
                 if sign > 0:  # the player stands on the other side
                     fresh |= shift(layer & shift(room.floor, offset), offset)
-                else:  # pulled back: the box comes from one cell before, with the player one cell before that
+                else:  # pulled back: the box comes from the previous cell, the player from the one before
                     fresh |= shift(layer, -offset) & shift(room.floor, offset)
             layer = fresh & room.floor & ~reached
             reached |= layer
@@ -253,12 +265,15 @@ def _lone_pushes(
     return {cell: tuple(found) for cell, found in table.items()}
 
 
-# Moves gone, the node, and the cell of the box that was pushed (-1 backwards).
+# Moves so far, the node, and the cell of the pushed box (-1 backwards).
 Successor: TypeAlias = tuple[int, State, int]
 
 
 def after_a_push(room: Room, alive: int, node: State, gone: int, known: dict[State, int]) -> list[Successor]:
-    """Forwards: the nodes after each push that the player can get to; ``alive``: the cells from which a box gets to a target."""
+    """Expand forwards: the nodes after each reachable push.
+
+    ``alive`` are the cells from which a box can reach a target.
+    """
     boxes, player = node
     width, offsets = room.width, room.offsets
     free = room.floor ^ boxes
@@ -295,7 +310,7 @@ def after_a_push(room: Room, alive: int, node: State, gone: int, known: dict[Sta
 
 
 def before_the_push(room: Room, node: State, gone: int, known: dict[State, int]) -> list[Successor]:
-    """Backwards: the nodes before each push that can have led to this one, and before the walk to that push."""
+    """Expand backwards: the nodes before each push that leads to this one."""
     boxes, player = node
     width = room.width
     found = []
@@ -326,7 +341,7 @@ def before_the_push(room: Room, node: State, gone: int, known: dict[State, int])
 
 
 def just_pushed(room: Room, boxes: int) -> int:
-    """The cells where a player who has just pushed one of the boxes may stand."""
+    """Find the possible cells of a player who has just pushed one of the boxes."""
     width = room.width
     free = room.floor & ~boxes
     beside = (
@@ -339,38 +354,41 @@ def just_pushed(room: Room, boxes: int) -> int:
 
 
 Successors: TypeAlias = Callable[[State, int, dict[State, int]], list[Successor]]  # see ``successors``
-Fits: TypeAlias = Callable[[int, int, int], bool]  # of moves gone, total and surplus
+Fits: TypeAlias = Callable[[int, int, int], bool]  # (moves so far, total, surplus)
 
 
 class Frontier:
-    """The nodes of one end of the search, and what waits to be expanded.
+    """Nodes of one direction of the search, with the open list.
 
     Attributes:
-        gone: of every node found, the least moves known between it and this end.
-        waiting: the nodes that are not expanded, by moves gone, total and surplus.
+        gone: node -> minimum known moves between it and this end.
+        waiting: open nodes, by moves so far, total and surplus.
     """
 
     def __init__(self, successors: Successors, ahead: PushBound, behind: PushBound | None) -> None:
         self.successors = successors
         self.ahead = ahead
-        self.behind = behind  # None: nothing is known, so every surplus counts as 0
+        self.behind = behind  # None: every surplus counts as 0
         self.gone: dict[State, int] = {}
         self.waiting: dict[tuple[int, int, int], list[State]] = {}
 
     def begin(self, nodes: list[State]) -> None:
-        """Begin with nodes of one box layout."""
+        """Add start nodes of one box layout."""
         for node in nodes:
             self.gone[node] = 0
             self.waiting.setdefault((0, self.ahead(node[0]), 0), []).append(node)
 
     def partners(self, length: int, in_time: Callable[[], None]) -> Fits | None:
-        """Whether a node of the other end may be on a way of ``length`` moves with a node that waits here; None if none can be."""
+        """Create a test for nodes of the other end; None if no node can pass.
+
+        A node passes if it can form a path of ``length`` moves with an open node of this end.
+        """
         keys = [key for key in self.waiting if key[1] <= length]
         if not keys:
             return None
         first_gone, last_gone = min(key[0] for key in keys), max(key[0] for key in keys)
         first_total = min(key[1] for key in keys)
-        # By moves gone and total: the least surplus of the waiting nodes with no more of either.
+        # Minimum surplus of open nodes, cumulative over moves so far and total.
         least = [[LOST] * (length - first_total + 1) for _ in range(first_gone, last_gone + 1)]
         for gone, total, surplus in keys:
             row = least[gone - first_gone]
@@ -393,7 +411,7 @@ class Frontier:
 
 
 class Push(NamedTuple):
-    """A push: the box's cell, the direction (index), where the player must stand, and the walk there as UDLR letters."""
+    """Push: the box's cell, the direction (index), the player's cell, and the walk there as UDLR letters."""
 
     box: int
     direction: int
@@ -402,13 +420,13 @@ class Push(NamedTuple):
 
 
 def next_push(room: Room, state: State, length: int, remaining: Callable[[State], int | None]) -> Push:
-    """The push that comes next on the solution of a state that is solvable and not solved.
+    """Find the next push of the solution from a solvable, unsolved state.
 
     Args:
         room: walls and targets.
-        state: where to start.
+        state: current state.
         length: moves from ``state`` to the nearest solved state.
-        remaining: the same for states right after a push; None where it is unknown or the state is not on a shortest way.
+        remaining: the same for states right after a push; None if unknown or off the shortest solutions.
     """
     boxes, player = state
     free = room.floor & ~boxes
@@ -432,7 +450,7 @@ def next_push(room: Room, state: State, length: int, remaining: Callable[[State]
 
 
 def shortest_walk(room: Room, boxes: int, start: int, end: int) -> str:
-    """The first of the shortest walks from one cell to another, as UDLR letters."""
+    """Find the first of the shortest walks between two cells, as UDLR letters."""
     free = room.floor & ~boxes
     layer = seen = 1 << end
     layers = []
@@ -450,7 +468,7 @@ def shortest_walk(room: Room, boxes: int, start: int, end: int) -> str:
 
 
 def solution(room: Room, state: State, length: int, remaining: Callable[[State], int | None]) -> str:
-    """All moves of the solution as UDLR letters; arguments as in ``next_push``."""
+    """Compute the whole solution as UDLR letters; arguments as in ``next_push``."""
     moves = ""
     while not is_solved(room, state):
         push = next_push(room, state, length - len(moves), remaining)
@@ -459,16 +477,16 @@ def solution(room: Room, state: State, length: int, remaining: Callable[[State],
     return moves
 
 
-ALONE = 500  # states after which the search from the other end begins
-MOST_ENTRIES = 4_000_000  # pairs of a target and a cell, with the pushes of each, for every million of states
-MOST_SOLVED = 2000  # solved layouts; where there are more (more targets than boxes) it never does
+ALONE = 500  # forward states before the backward search starts
+MOST_ENTRIES = 4_000_000  # (target, cell) pairs of the push tables, per million states
+MOST_SOLVED = 2000  # solved layouts; with more (more targets than boxes) there is no backward search
 
 
 class Search:
-    """One search; see the module. It gives up (SolverLimit) after so many states, or seconds.
+    """One search. It gives up (SolverLimit) at the limit of states or seconds.
 
     Attributes:
-        lengths_tried: how many lengths of a solution were tried so far.
+        lengths_tried: number of solution lengths tried so far.
     """
 
     def __init__(self, room: Room, start: State, most_states: int, seconds: float = inf) -> None:
@@ -477,7 +495,7 @@ class Search:
         self._most_states = most_states
         self._seconds = seconds
         self._end_of_time = monotonic() + seconds
-        self._at_least = 0  # moves of a solution, as far as is known
+        self._at_least = 0  # lower bound of the solution length
         self._shortest = LOST
         self._meetings: list[State] = []
         self.lengths_tried = 0
@@ -490,7 +508,10 @@ class Search:
         self._forward = Frontier(partial(after_a_push, room, alive), self._left, None)
 
     def run(self) -> tuple[int, Callable[[State], int | None]] | None:
-        """The optimal length, and the moves left in states right after a push (all that are on an optimal way); None if lost."""
+        """Run the search; returns None if the level is lost.
+
+        Otherwise returns the optimal length, and a function for the remaining moves of states right after a push.
+        """
         if is_solved(self._room, self._start):
             return 0, lambda _: None
         self._at_least = length = self._left(self._start[0])
@@ -512,21 +533,21 @@ class Search:
             ends = [end for end in (self._forward, back) if end is not None]
             if self._shortest == LOST and not all(end.waiting for end in ends):
                 return None
-            # A way that is not found yet passes a node that waits, at each end.
+            # Any path that is not found yet passes an open node of each end.
             least = max(min((total for _, total, _ in end.waiting), default=0) for end in ends)
             self._at_least = length = min(max(length + 1, least), self._shortest)
         ways = self._optimal_ways(length)
         known_back = self._backward.gone if self._backward is not None else {}
-        # A node of the other end that is on no optimal way has more moves left than whoever asks can use.
+        # A node of the other end that is off all optimal paths has too many moves left to be used.
         return length, lambda state: ways[state] if state in ways else known_back.get(state)
 
     @property
     def states(self) -> int:
-        """How many are kept."""
+        """Count the stored states."""
         return len(self._forward.gone) + (0 if self._backward is None else len(self._backward.gone))
 
     def _other_end(self) -> Frontier:
-        """The end at the solved states."""
+        """Create the backward search from the solved states."""
         room, boxes = self._room, self._start[0].bit_count()
         from_start = self._forward.behind = PushBound(
             pushes_from(room, self._start[0], self._in_time), None, self._in_time
@@ -540,7 +561,7 @@ class Search:
         return back
 
     def _expand(self, end: Frontier, other: Frontier | None, length: int) -> None:
-        """Expand what could be on a way of ``length`` moves with a node that waits at the other end."""
+        """Expand the nodes that can be on a path of ``length`` moves to the other end."""
         if other is None:
             fits: Fits | None = lambda gone, total, surplus: total <= length  # noqa: E731
         else:
@@ -555,7 +576,7 @@ class Search:
         for gone, nodes in enumerate(ready):
             for node in nodes:
                 if known[node] != gone:
-                    continue  # it was reached on a shorter way
+                    continue  # a shorter path to it was found
                 if self.states > self._most_states:
                     self._give_up(f"after {self._most_states:,} states", "solver_states")
                 self._in_time()
@@ -578,7 +599,7 @@ class Search:
                         end.waiting.setdefault((after_gone, total, surplus), []).append(after)
 
     def _in_time(self) -> None:
-        """Raise SolverLimit once the seconds are over."""
+        """Raise SolverLimit after the timeout."""
         if monotonic() > self._end_of_time:
             self._give_up(f"after {self._seconds:g} seconds", "solver_seconds")
 
@@ -595,7 +616,7 @@ class Search:
         raise error
 
     def _optimal_ways(self, length: int) -> dict[State, int]:
-        """The moves left in the nodes on optimal ways up to where the ends met: from there back through every node whose moves fit."""
+        """Compute the remaining moves of nodes on optimal paths, backwards from where the two searches met."""
         known = self._forward.gone
         ahead = self._meetings
         left = {node: length - known[node] for node in ahead}
@@ -612,22 +633,26 @@ class Search:
 def solve(
     level_text: str, solver_states: int = SOLVER_STATES, solver_seconds: float = SOLVER_SECONDS
 ) -> list[str] | None:
-    """An optimal solution, in moves, of a level in XSB text.
+    r"""Solve a level in XSB text with the minimum number of moves.
+
+    >>> from tstar_envs.envs.sokoban import solve
+    >>> solve("#####\n#@$.#\n#####")
+    ['Right']
 
     Args:
-        level_text: see ``tstar_envs.envs.sokoban.level.parse_level``.
-        solver_states: how many states the search may keep before it gives up; a million take about 300 MB and ten
-            seconds with four boxes, a minute with seven.
-        solver_seconds: for how long it may search, by the clock.
+        level_text: XSB text; see ``tstar_envs.envs.sokoban.level.parse_level``.
+        solver_states: maximum number of states of the search. A million take about 300 MB, and ten seconds with four
+            boxes, a minute with seven.
+        solver_seconds: timeout of the search, in seconds.
 
     Returns:
-        Moves (``Up``, ``Down``, ``Left``, ``Right``), none if it is solved already, or None if it cannot be solved. Time and memory
-        grow steeply with boxes and floor: four boxes in 10x10, inner walls or none, take seconds (scripts/bench/bench_solver.py).
+        Moves (``Up``, ``Down``, ``Left``, ``Right``), empty if the level is solved already, None if it is unsolvable. Time and
+        memory grow steeply with boxes and floor; four boxes in 10x10 take seconds (scripts/bench/bench_solver.py).
 
     Raises:
         BadData: the text is not a level.
-        SolverLimit: the search gave up, so that nothing is known.
-        UnknownOption: ``solver_states`` is not a whole number of at least 1, or ``solver_seconds`` no number above 0.
+        SolverLimit: the search gave up without a result.
+        UnknownOption: ``solver_states`` is not a whole number of at least 1, or ``solver_seconds`` is not above 0.
     """
     check_solver_bounds(solver_states, solver_seconds)
     room, state = parse_level(level_text)
@@ -638,6 +663,6 @@ def solve(
 def solve_state(
     room: Room, state: State, solver_states: int = SOLVER_STATES, solver_seconds: float = SOLVER_SECONDS
 ) -> str | None:
-    """The solution of a state as UDLR letters, None if it is lost; see ``solve``."""
+    """Solve a state; returns UDLR letters, None if it is lost; see ``solve``."""
     found = Search(room, state, solver_states, solver_seconds).run()
     return None if found is None else solution(room, state, *found)

@@ -1,4 +1,4 @@
-"""Task sets: shipped levels by difficulty, and public level files by path."""
+"""Task sets: shipped levels by difficulty, and level files by path."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Difficulty:
-    """The bounds that the levels of a difficulty keep.
+    """Bounds of the levels of a difficulty.
 
     Attributes:
         sizes: sides of the square rooms, walls included.
-        boxes: how many.
-        floor: least and most floor cells.
-        shortest: least optimal length, in moves.
-        longest: greatest optimal length.
-        pushes: least number of pushes in the solution.
-        lines: least number of box-lines (pushes of one box in one direction on end count as one).
-        trap: whether some push that is open along the solution must lose.
+        boxes: number of boxes.
+        floor: minimum and maximum number of floor cells.
+        shortest: minimum optimal length, in moves.
+        longest: maximum optimal length.
+        pushes: minimum number of pushes in the solution.
+        lines: minimum number of box-lines (consecutive pushes of one box in one direction count as one).
+        trap: True if a push that is possible along the solution must lose.
     """
 
     sizes: tuple[int, ...]
@@ -59,15 +59,18 @@ DIFFICULTIES: dict[str, Difficulty] = {
 DATA = Path(__file__).parent / "data"
 
 
-Text = tuple[str, str, str, str]  # split, XSB text, solution or "", where it stands
+Text = tuple[str, str, str, str]  # split, XSB text, solution or "", place in its file
 
 
 def task_set(name: str, tier: str, tasks: Iterable[tuple[str, str, str, str, str]]) -> LoadedTasks[Task]:
-    """A task set from (id, split, XSB text, solution, place in its file) of each level; a level is parsed when it is first used."""
+    """Create a task set of levels, which are parsed lazily.
+
+    Each level is given as (id, split, XSB text, solution, place in its file).
+    """
     texts: dict[str, Text] = {
         task_id: (split, text, moves, where) for task_id, split, text, moves, where in tasks
     }
-    # Only a text by path may be anything but what print_level writes.
+    # Only texts by path may differ from the output of print_level.
     read = _read_public if tier == "path" else _read_own
     by_split = ids_by_split((task_id, text[0]) for task_id, text in texts.items())
     return LoadedTasks(name, tier, ReadWhenAsked(texts, read), by_split)
@@ -82,14 +85,14 @@ def _read_own(task_id: str, text: Text) -> Task:
 
 
 def write_task(task: Task) -> str:
-    """A task as a line of the shipped files."""
+    """Serialize a task as a line of the shipped files."""
     text = "\n".join(level_rows(task.room, task.start))
     return json.dumps({"split": task.split, "level": text, "optimal": len(task.moves), "moves": task.moves})
 
 
 @lru_cache(maxsize=8)
 def load_shipped(difficulty: str) -> LoadedTasks[Task]:
-    """The shipped levels of a difficulty."""
+    """Load the shipped levels of a difficulty."""
     path = DATA / f"{difficulty}.jsonl.gz"
     counts = dict.fromkeys(SPLITS, 0)
     rows = []
@@ -105,20 +108,21 @@ LEVEL_SUFFIXES = (".txt", ".xsb", ".sok", ".slc", ".ssx")
 
 
 def load_path(path: PathLike, option: str = "levels", skip_bad: bool = False) -> LoadedTasks[Task]:
-    """Read a public level file, or every ``.txt``, ``.xsb``, ``.sok``, ``.slc`` and ``.ssx`` file below a folder; forms: ``level_files``.
+    """Read a level file, or all ``.txt``, ``.xsb``, ``.sok``, ``.slc`` and ``.ssx`` files below a folder.
 
-    The id of a level is its file's path below the folder (for one file its name), a colon, and its number in the file from
-    0. Its split is the first part of that path that is ``train``, ``valid`` or ``test`` (as in Boxoban's folders), else ``test``.
+    See ``level_files`` for the formats. The id of a level is its file's path below the folder (for one file its name), a colon, and
+    its number in the file from 0. Its split is the first part of that path that is ``train``, ``valid`` or ``test`` (as in
+    Boxoban's folders), else ``test``.
 
     Args:
         path: the file or folder.
-        option: what error messages call it.
-        skip_bad: leave levels out that cannot be played; ``left_out`` of what comes back says how many and why.
+        option: name of the option in error messages.
+        skip_bad: skip unplayable levels; ``left_out`` of the result tells how many and why.
 
     Raises:
-        UnknownOption: an empty path.
-        MissingData: nothing there, or no level in it.
-        BadData: levels that cannot be played; all are named, with file and line.
+        UnknownOption: the path is empty.
+        MissingData: the path does not exist or has no level.
+        BadData: some levels are unplayable; all are listed, with file and line.
     """
     check_skip_bad(skip_bad)
     endings = " or ".join(LEVEL_SUFFIXES)
@@ -147,7 +151,7 @@ def _read_files(root: Path, files: Stamped, skip_bad: bool) -> LoadedTasks[Task]
                     continue
                 where = f"{file}, line {found.line}"
                 with faults.collect(where):
-                    room, state = parse_level(found.text, where)  # faults are named now, not during a run
+                    room, state = parse_level(found.text, where)  # report errors now, not during a run
                     task_id = f"{'/'.join(parts)}:{number}"
                     rows.append((task_id, split, found.text, "", where))
                     if is_solved(room, state):
@@ -161,13 +165,13 @@ def _read_files(root: Path, files: Stamped, skip_bad: bool) -> LoadedTasks[Task]
 
 
 def _levels_in(file: Path) -> Iterator[FoundLevel]:
-    """What stands in a level file."""
+    """Read the levels of a file."""
     from tstar_envs.envs.sokoban.level_files import is_collection, read_collection, split_levels
 
     data = read_bytes(file)
     if is_collection(data):
         return read_collection(data, str(file))
-    # Latin-1: the authors' names of many old collections are written in it.
+    # Latin-1, for authors' names in old collections.
     text = decode(data, file, fallback="latin-1")
     LEVEL_LINES.check(text.count("\n"), file)
     return split_levels(io.StringIO(text, newline=None))

@@ -1,4 +1,4 @@
-"""Texts: observations as grids or lists of cells, and the prompt."""
+"""Texts that agents see: observations as grids or lists of cells, and the prompt."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tstar_envs.envs.sokoban.level import MOST_MOVES, Room, State, cells
 
 OBSERVATIONS = ("grid", "coords", "grid_coords")
 INSTRUCTION = "Push every box onto a target."
-# Colours of the symbols in a terminal, and the lines that are rows of a grid.
+# Terminal colours of the symbols, and a pattern for rows of a grid.
 _STYLES = {
     "#": "dim default",
     "_": "dim default",
@@ -25,7 +25,7 @@ _FLOOR_SYMBOLS = str.maketrans("01", "#_")
 
 
 def render(room: Room, state: State, observation: str) -> str:
-    """Observation of a state.
+    """Render the observation of a state.
 
     Args:
         room: walls and targets.
@@ -44,7 +44,7 @@ def render(room: Room, state: State, observation: str) -> str:
 
 
 def grid(room: Room, state: State) -> str:
-    """Rows of symbols."""
+    """Render the grid as rows of symbols."""
     boxes, player = state
     symbols = list(_floor_row(room, 0, room.height).translate(_FLOOR_SYMBOLS))
     for cell in cells(room.targets):
@@ -57,13 +57,13 @@ def grid(room: Room, state: State) -> str:
 
 
 def _floor_row(room: Room, first: int, last: int) -> str:
-    """Cells of some rows as ``1`` for floor and ``0`` for wall."""
+    """Format the cells of some rows as ``1`` for floor and ``0`` for wall."""
     size = (last - first) * room.width
     return f"{room.floor >> first * room.width & (1 << size) - 1:0{size}b}"[::-1]
 
 
 def highlights(observation: str) -> list[tuple[int, int, str]]:
-    """What is coloured in an observation; see ``TextEnv.highlights``."""
+    """Find the coloured parts of an observation; see ``TextEnv.highlights``."""
     return [
         (run.start(), run.end(), _STYLES[run[0][0]])
         for row in _GRID_ROW.finditer(observation)
@@ -72,17 +72,17 @@ def highlights(observation: str) -> list[tuple[int, int, str]]:
 
 
 def place(room: Room, cell: int) -> str:
-    """A cell as ``(row, column)``, from 0."""
+    """Format a cell as ``(row, column)``, from 0."""
     return str(room.place(cell))
 
 
 def places(room: Room, bits: int) -> str:
-    """The text for several cells."""
+    """Format several cells."""
     return ", ".join(place(room, cell) for cell in cells(bits))
 
 
 def _floor_runs(room: Room) -> str:
-    """Floor row by row, as runs of columns."""
+    """Format the floor row by row, as runs of columns."""
     rows = []
     for row in range(room.height):
         runs = [
@@ -119,7 +119,7 @@ _GRAMMAR = {
 
 
 def prompt(style: str, observation: str, multi_action: bool, horizon: int | None) -> str:
-    """The rules and the action grammar as an agent reads them; ``horizon`` is None where it differs from level to level."""
+    """Write the prompt: rules and action grammar; ``horizon`` is None if it differs between levels."""
     grammar = _GRAMMAR[style].format(moves=_MOVES + _SEVERAL * multi_action)
     turns = "The number of turns is limited." if horizon is None else f"You have {horizon} turns."
     return f"{_RULES}\n{_OBSERVATIONS[observation]}\n{grammar}\n{turns}"

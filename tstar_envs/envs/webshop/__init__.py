@@ -1,4 +1,4 @@
-"""WebShop: find, configure and buy the product an instruction asks for, scored exactly like the original."""
+"""WebShop: find, configure and buy the requested product, scored exactly like the original."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ __all__ = ["Reward", "practice_shop", "score"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the generator when it is first asked for: playing needs none."""
+    """Import the generator lazily: episodes do not need it."""
     if name == "practice_shop":
         from tstar_envs.envs.webshop.generate import practice_shop
 

@@ -1,4 +1,4 @@
-"""Catalogue: products and the search over them, read-only, mapped from files where there are many."""
+"""Catalogue: read-only products and their search index, memory-mapped if large."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ Product = dict[str, Any]
 
 
 def asin_key(asin: str) -> bytes:
-    """An ASIN as the store keeps it."""
+    """Encode an ASIN as a key of the store."""
     return asin.encode("utf-8", "surrogatepass")
 
 
 def encode(product: Product) -> bytes:
-    """A product as its record in the store."""
+    """Serialize a product as a record of the store."""
     kept = {key: value for key, value in product.items() if key != "Title"}
     return json.dumps(kept, ensure_ascii=True, separators=(",", ":")).encode()
 
 
 def indexed_text(product: Product) -> str:
-    """What the original indexes: title, description, first bullet point and options."""
+    """Join the text that the original indexes: title, description, first bullet point and options."""
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product["options"].items())
     return " ".join(
         [product["name"], product["Description"], (product["BulletPoints"] or [""])[0], options]
     ).lower()
 
 
-MAPPED_BYTES = 128_000_000  # of files that a process keeps mapped in at most, roughly
+MAPPED_BYTES = 128_000_000  # approximate limit of resident mapped bytes per process
 
 
 class MappedFiles:
-    """Files of a folder, mapped for reading.
+    """Memory-mapped files of a folder, read-only.
 
-    What was read stays mapped into the process, and its share of the memory grows towards the size of the files, although the
-    system could take it back at any time. ``note`` gives it back now and then.
+    Pages that were read stay resident, so the memory of a process grows towards the size of the files, although the system
+    could reclaim it. ``note`` releases these pages from time to time.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,15 +56,15 @@ class MappedFiles:
         self._read = 0
 
     def bytes(self, name: str) -> bytes | mmap.mmap:
-        """Map a file as it is."""
+        """Map a file as bytes."""
         with open(self._folder / name, "rb") as handle:
-            if not os.fstat(handle.fileno()).st_size:  # cannot be mapped
+            if not os.fstat(handle.fileno()).st_size:  # an empty file cannot be mapped
                 return b""
             self._maps.append(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
         return self._maps[-1]
 
     def array(self, name: str) -> Array:
-        """Map an array; it is a plain one, whose parts are taken faster than numpy's mapped kind."""
+        """Map an array as a plain ndarray, which is faster to slice than ``np.memmap``."""
         mapped = np.load(self._folder / f"{name}.npy", mmap_mode="r")
         if isinstance(mapped.base, mmap.mmap):
             self._maps.append(mapped.base)
@@ -72,7 +72,10 @@ class MappedFiles:
         return plain
 
     def note(self, size: int) -> None:
-        """Note that about so many bytes were read; after many, nothing stays mapped in. Reading it again costs little."""
+        """Record that about ``size`` bytes were read.
+
+        Above the limit all pages are released, to be reread cheaply.
+        """
         self._read += size
         if self._read > MAPPED_BYTES and sys.platform == "linux" and sum(map(len, self._maps)) > MAPPED_BYTES:
             self._read = 0
@@ -82,7 +85,7 @@ class MappedFiles:
 
 @dataclass(frozen=True)
 class Blobs:
-    """Byte strings end to end; ``starts[i]:starts[i + 1]`` is where number i is."""
+    """Concatenated byte strings; number i is at ``starts[i]:starts[i + 1]``."""
 
     data: bytes | mmap.mmap
     starts: Array
@@ -95,32 +98,32 @@ class Blobs:
 
     @staticmethod
     def collect(items: Iterable[bytes]) -> Blobs:
-        """Keep the items in memory."""
+        """Collect items in memory."""
         kept = list(items)
         return Blobs(
             b"".join(kept), np.concatenate([[0], np.cumsum([len(item) for item in kept])]).astype(np.int64)
         )
 
     def save(self, folder: Path, name: str) -> None:
-        """Write both parts."""
+        """Save to two files."""
         (folder / f"{name}.bin").write_bytes(self.data)
         np.save(folder / f"{name}.starts.npy", self.starts)
 
     @staticmethod
     def open(files: MappedFiles, name: str) -> Blobs:
-        """Map both parts."""
+        """Map the two files."""
         return Blobs(files.bytes(f"{name}.bin"), files.array(f"{name}.starts"))
 
 
 @dataclass(frozen=True)
 class SortedKeys:
-    """A dictionary from byte strings to numbers that needs no memory of its own: sorted keys, looked up by halving."""
+    """Read-only dictionary from byte strings to numbers: mapped sorted keys with binary search."""
 
     keys: Blobs
     values: Array
 
     def find(self, key: bytes) -> int | None:
-        """The number of a key, None if it is not there."""
+        """Find the number of a key; None if missing."""
         low, high = 0, len(self.keys)
         while low < high:
             middle = (low + high) // 2
@@ -131,19 +134,22 @@ class SortedKeys:
         return int(self.values[low]) if low < len(self.keys) and self.keys[low] == key else None
 
     def places(self) -> Array:
-        """The place of each number's key in the order of the keys; the numbers must be 0, 1, 2, ... in any order."""
+        """Compute the rank of each number's key.
+
+        The numbers must be a permutation of 0, 1, 2, ...
+        """
         places = np.empty(len(self.values), np.uint32)
         places[self.values] = np.arange(len(self.values), dtype=np.uint32)
         return places
 
     @staticmethod
     def collect(numbers: Mapping[bytes, int]) -> SortedKeys:
-        """Keep a dictionary in memory."""
+        """Collect a dictionary in memory."""
         keys = sorted(numbers)
         return SortedKeys(Blobs.collect(keys), np.array([numbers[key] for key in keys], np.int64))
 
     def save(self, folder: Path, name: str) -> None:
-        """Write keys and numbers."""
+        """Save keys and numbers."""
         self.keys.save(folder, name)
         np.save(folder / f"{name}.values.npy", self.values)
 
@@ -154,7 +160,7 @@ class SortedKeys:
 
 
 class Records(Mapping[str, Any]):
-    """JSON values by text, mapped: a dictionary too large to be held in every process."""
+    """Memory-mapped dictionary from text to JSON value, too large to load in every process."""
 
     def __init__(self, places: SortedKeys, values: Blobs) -> None:
         self._places, self._values = places, values
@@ -173,7 +179,10 @@ class Records(Mapping[str, Any]):
 
     @staticmethod
     def write(folder: Path, items: Iterable[tuple[str, Any]]) -> Records:
-        """Write the items, of which only the keys are held meanwhile, and map them; of equal keys the last counts."""
+        """Write items and map them. Only keys are held in memory.
+
+        The last of equal keys wins.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         numbers: dict[bytes, int] = {}
         starts = array("q", [0])
@@ -192,16 +201,16 @@ Result = TypeVar("Result")
 
 
 class BoundedCache(Generic[Argument, Result]):
-    """Results for short arguments are remembered, and of long ones the last alone.
+    """Cached function: LRU for short arguments, only the last result for long ones.
 
     Args:
-        function: of one argument.
-        length: how long an argument is.
-        longest: up to where it is short.
-        most: results for short arguments that are remembered.
+        function: function of one argument.
+        length: measures an argument.
+        longest: maximum length of a short argument.
+        most: maximum number of cached results for short arguments.
 
     Attributes:
-        short: the function as it is called for short arguments, with ``functools.lru_cache``'s ``cache_info``.
+        short: the cached function for short arguments, with ``functools.lru_cache``'s ``cache_info``.
         long: likewise for long ones.
     """
 
@@ -214,38 +223,38 @@ class BoundedCache(Generic[Argument, Result]):
     ) -> None:
         self._length, self._longest = length, longest
         self.short = lru_cache(most)(function)
-        self.long = lru_cache(1)(function)  # a page asks several times
+        self.long = lru_cache(1)(function)  # one page calls it several times
 
     def __call__(self, argument: Argument) -> Result:
-        """The function's result."""
+        """Call the function, or get its cached result."""
         return (self.short if self._length(argument) <= self._longest else self.long)(argument)
 
 
-SEARCH_LIMIT = 50  # products of one search, as in the original
-_READ_AROUND = 1 << 16  # bytes that Linux maps in around one that is read
+SEARCH_LIMIT = 50  # products per search, as in the original
+_READ_AROUND = 1 << 16  # bytes that Linux maps around a page fault
 _REMEMBERED_PRODUCTS, _REMEMBERED_SEARCHES = 2048, 4096
-LONGEST_REMEMBERED = 500  # characters of a query that is remembered
+LONGEST_REMEMBERED = 500  # maximum characters of a cached query
 
 
 class Catalogue:
-    """See the module. Made by ``tasks.collect`` (in memory) or ``open`` (mapped).
+    """Catalogue of a shop, created by ``tasks.collect`` (in memory) or ``open`` (memory-mapped).
 
     Args:
         products: JSON records by number.
         asins: ASIN to number.
-        prices: of each product, as drawn once.
+        prices: price of each product.
         terms: index term to number.
         index: the postings.
-        tagger: name of what found the nouns of the titles.
-        note: called with roughly how many bytes were read.
-        by_asin: whether equally good products come in the order of their ASINs, as the original's search has them, else by number.
+        tagger: name of the tagger of the titles' nouns.
+        note: called with the approximate number of bytes read.
+        by_asin: True breaks ties by ASIN, as the original's search does, else by number.
 
     Attributes:
         terms: index term to number.
         index: the postings.
-        tagger: name of what found the nouns of the titles.
-        product: a product, by number.
-        search_terms: numbers of the best 50 products for an analysed query (``query_terms``).
+        tagger: name of the tagger of the titles' nouns.
+        product: cached function from number to product.
+        search_terms: cached search; numbers of the best 50 products for an analysed query (``query_terms``).
     """
 
     def __init__(
@@ -270,20 +279,20 @@ class Catalogue:
         return len(self._products)
 
     def find(self, asin: str) -> int | None:
-        """The number of a product, by ASIN."""
+        """Find the number of a product by ASIN; None if missing."""
         return self._asins.find(asin_key(asin))
 
     def price(self, number: int) -> float:
-        """What a product costs."""
+        """Get the price of a product."""
         return float(self._prices[number])
 
     def digest(self) -> str:
-        """A digest of all products, as they are shown, found and scored."""
+        """Digest of all products, including prices, index and nouns."""
         texts = (f"{self._products[n].decode('ascii')}\0{self.price(n)!r}" for n in range(len(self)))
         return digest_all([self.tagger, *texts])
 
     def search(self, text: str) -> tuple[int, ...]:
-        """The best 50 products for a text."""
+        """Search for the best 50 products; returns their numbers."""
         return self.search_terms(query_terms(text))
 
     def _search(self, terms: tuple[str, ...]) -> tuple[int, ...]:
@@ -300,7 +309,7 @@ class Catalogue:
 
     @staticmethod
     def open(folder: Path, by_asin: bool = False) -> Catalogue:
-        """Map a store that ``tasks.build_store`` made."""
+        """Memory-map a store built by ``tasks.build_store``."""
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         files = MappedFiles(folder)
         starts, documents, impacts, bounds = (
@@ -325,5 +334,5 @@ def _terms(text: str) -> tuple[str, ...]:
     return tuple(sorted(analyze(text)))
 
 
-# The analysed multiset of a query: queries that agree in it find the same.
+# The multiset of index terms of a query; queries with equal terms have equal results.
 query_terms = BoundedCache(_terms, len, LONGEST_REMEMBERED, _REMEMBERED_SEARCHES)

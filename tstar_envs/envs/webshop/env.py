@@ -1,4 +1,4 @@
-"""WebShop as a Gymnasium environment: buy what an instruction asks for."""
+"""WebShop environment: buy the product that an instruction asks for."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class WebShopEnv(TextEnv[Task, State]):
     actions and score are those of princeton-nlp/WebShop; no Java, spaCy model or web server is needed.
 
     ## Action space
-    A string. ``search[keywords]`` works on every page, ``click[button]`` on what the page shows. The argument is
-    lower-cased. ReAct replies, tags and bare actions are read (``tstar_envs.react``); with ``text`` and ``text_rich`` the action itself
-    must be written exactly as the original wants it. Anything else is a no-op that costs a step.
+    A string. ``search[keywords]`` works on every page, ``click[button]`` on the buttons of the page. The argument is
+    lower-cased. ReAct replies, tags and bare actions are parsed (``tstar_envs.react``); with ``text`` and ``text_rich`` the action
+    itself must have the exact form of the original. Anything else is a no-op that costs a step.
 
     ## Observation
-    A string. ``observation="text"`` is the original's text exactly, ``"text_rich"`` its form with marked buttons,
-    ``"text_options"`` (default) ours: shorter, and the chosen options are shown, which the original's text hides, and what was
-    opened and read. After an
-    invalid action the first two repeat the page, as the original does; ours says what was wrong, and so do they with ``explain_invalid``.
+    A string. ``observation="text"`` is exactly the original's text, ``"text_rich"`` its form with marked buttons.
+    ``"text_options"`` (default) is ours. It is shorter and also shows the chosen options and the opened and read pages.
+    After an invalid action the first two repeat the page, as the original does; ours explains the error, and so do they with
+    ``explain_invalid``.
 
     ## Rewards
-    The original's score in [0, 1] when something is bought, 0 before. Success is a score of 1.
+    The original's score in [0, 1] after the purchase, 0 before. Success is a score of 1.
 
     ## Starting state
     The search page with the instruction.
@@ -45,21 +45,23 @@ class WebShopEnv(TextEnv[Task, State]):
     Terminated by ``click[buy now]``; truncated after ``horizon`` steps.
 
     ## Information
-    The keys of every environment (``tstar_envs.TextEnv``); ``admissible_actions`` are the page's clicks,
-    ``search_available`` says whether a search bar is shown, ``tagger`` what found the nouns of the titles; after buying
+    The keys of every environment (``tstar_envs.TextEnv``). ``admissible_actions`` are the page's clicks, ``search_available``
+    is True if a search bar is shown, ``tagger`` names the tagger of the titles' nouns. After the purchase also
     ``reward_parts`` (the original's sub-scores, and the tagger) and ``bought`` (ASIN and options).
 
     ## Arguments
-    ``data`` ("auto", "mini", "full" or a folder of the original's files), ``skip_bad`` (False; True: products and goals of a folder that
-    cannot be used are left out and counted in ``left_out``), ``observation``, ``seed_prices`` (0; of drawn
-    prices and limits), ``page_size`` (products of a results page, 1 to 50; 10 as in the original; fewer make shorter pages), and
-    ``split``, ``horizon``, ``prompt_style``, ``render_mode`` as everywhere. ``env.unwrapped.shop`` is what they open: products, search
-    and tasks.
+    ``data``: "auto", "mini", "full" or a folder of the original's files.
+    ``skip_bad``: True skips unusable products and goals of a folder and counts them in ``left_out``; False refuses them.
+    ``observation``: "text_options", "text" or "text_rich".
+    ``seed_prices``: seed of drawn prices and limits, 0 by default.
+    ``page_size``: products per results page, 1 to 50; 10 as in the original.
+    ``split``, ``horizon``, ``prompt_style``, ``render_mode``: as in every environment.
+    ``env.unwrapped.shop`` is the opened shop: products, search and tasks.
 
     ## Tags
-    A search, opening a product, choosing an option, going back to the search page and buying modify the state, going back
-    from a product only if it loses options; turning pages and reading do not. Equal queries after analysis, and options in
-    any order, give equal state keys.
+    Searching, opening a product, choosing an option, returning to the search page and buying modify the state. Going back
+    from a product does so only if options are lost. Turning pages and reading do not. State keys ignore the order of options and
+    differences between queries that text analysis removes.
 
     ## Registered ids
     ``tstar/WebShop``
@@ -67,12 +69,21 @@ class WebShopEnv(TextEnv[Task, State]):
     ## Prompt example
     ``Thought: I search for floor lamp.\nAction: search[floor lamp]``
 
+    ## Example
+    >>> import gymnasium as gym
+    >>> import tstar_envs
+    >>> env = gym.make("tstar/WebShop", data="mini")
+    >>> instruction, info = env.reset(seed=0)
+    >>> observation, reward, terminated, truncated, info = env.step("search[floor lamp]")
+    >>> len(info["admissible_actions"]) > 10
+    True
+
     ## Rules version history
     1: first version. 2: ``text_options`` says which products of the page were opened and which pages of the product were read.
-    3: replies are read as in every family (``tstar_envs.react``): nothing inside a closed thought is played, ``<answer>`` holds an
-    action, and with ``text_options`` case, white space and what stands around an action do not matter.
-    4: more replies are read as they are meant: thoughts in other models' marks and thoughts that were cut off are not
-    played; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are taken off or read.
+    3: replies are parsed as in every family (``tstar_envs.react``): nothing inside a closed thought counts, ``<answer>`` holds an
+    action, and with ``text_options`` case, white space and text around an action are ignored.
+    4: more replies are parsed as intended: thoughts in other models' marks and thoughts that were cut off are not
+    counted; boxes, quotes, headings, JSON after prose, roles, invented observations and calls of tools are stripped or parsed.
     """
 
     tools = (
@@ -103,7 +114,7 @@ class WebShopEnv(TextEnv[Task, State]):
         shop: Shop | None = None,
         **options: Any,
     ) -> None:
-        """See the class. ``shop`` replaces the files by a shop in memory."""
+        """See the class. ``shop`` replaces the files with a shop in memory."""
         super().__init__(**options)
         check_option("observation", observation, text.OBSERVATIONS)
         if not is_whole(seed_prices):
@@ -115,7 +126,7 @@ class WebShopEnv(TextEnv[Task, State]):
         if find_spec("rapidfuzz") is None:
             raise MissingExtra("WebShop's score", "rapidfuzz", "webshop")
         self.shop = shop or load_shop(data, seed_prices, skip_bad)
-        self.exact_replies = observation != text.TEXT_OPTIONS  # the others reproduce the original
+        self.exact_replies = observation != text.TEXT_OPTIONS  # the other forms reproduce the original
         self._conditions = rules.Conditions(self.shop, observation, self.exact_replies)
         self._page_size = page_size
         self.tier, self.left_out = self.shop.tier, self.shop.left_out
@@ -124,7 +135,7 @@ class WebShopEnv(TextEnv[Task, State]):
     def survey(
         cls, *, data: PathLike = "auto", seed_prices: int = 0, **options: Any
     ) -> tuple[str, dict[str, int]]:
-        """See ``TextEnv``; of the shipped data only the goals are read."""
+        """See ``TextEnv``; for the shipped data only the goals are read."""
         if find_tier(data)[0] == "mini":
             return "mini", survey_mini()
         shop = load_shop(data, seed_prices)
@@ -154,7 +165,7 @@ class WebShopEnv(TextEnv[Task, State]):
         return f"{self._task_content(task)}\0{len(self.shop.catalogue)}"
 
     def world_digest(self) -> str:
-        """See ``TextEnv``: of the products, their prices, and what found the nouns of their titles."""
+        """See ``TextEnv``: the digest of products, prices and tagger."""
         return self.shop.catalogue.digest()
 
     def _instruction(self, task: Task) -> str:
@@ -180,7 +191,7 @@ class WebShopEnv(TextEnv[Task, State]):
 
     @classmethod
     def practice(cls, seed: int | str, **options: Any) -> WebShopEnv:
-        """A small fresh shop of the families of the train split; no shipped product or goal occurs."""
+        """Create an environment with a new small shop of train-split families, without shipped products or goals."""
         from tstar_envs.envs.webshop.generate import practice_shop
 
         return cls(shop=practice_shop(seed), **{"split": "train", **options})
@@ -191,7 +202,10 @@ class WebShopEnv(TextEnv[Task, State]):
         return expert.distance(self.shop.catalogue, task, state)
 
     def modifies_state(self, action: str) -> bool:
-        """True for every well-formed search and click but turning to the next page and reading."""
+        """Check whether an action may modify the state.
+
+        True for well-formed searches and clicks except page turns and reading.
+        """
         parsed = pages.parse_action(action) if self.exact_replies else pages.read_action(action, {})
         return not parsed.problem and not (parsed.name == "click" and parsed.argument in pages.READING)
 

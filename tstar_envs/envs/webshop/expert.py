@@ -1,4 +1,4 @@
-"""Expert: searches, finds the product, reads its description, chooses the options and buys."""
+"""Expert policy: search, open the product, read its description, choose the options, buy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from tstar_envs.utils import StableRandom
 
 
 def wanted_options(product: Product, task: Task) -> dict[str, str]:
-    """The value that the goal wants for each option of the product, exact values first; options that it does not name are left out."""
+    """Choose the goal's value for each option of the product, exact matches first.
+
+    Other options are omitted.
+    """
     goal = task.goal["goal_options"]
     if isinstance(goal, Mapping):
         return {name: value for name, value in goal.items() if value in product["options"].get(name, ())}
@@ -42,14 +45,17 @@ def wanted_options(product: Product, task: Task) -> dict[str, str]:
 
 
 def unseen(product: Product, task: Task, state: State) -> list[str]:
-    """The wanted attributes that neither the title nor a page read so far shows."""
+    """List the goal's attributes that neither the title nor the pages read so far show."""
     pages = page_words(product)
     seen = " ".join([product["Title"].lower(), *(pages[page] for page in state.read if page in pages)])
     return [attribute for attribute in task.goal["attributes"] if attribute.lower() not in seen]
 
 
 def unread(product: Product, task: Task, state: State) -> str:
-    """The next sub page that a careful buyer reads, "" for none: the description before buying, the features if something is unseen."""
+    """Choose the next sub page to read, "" for none.
+
+    This is the description before buying, and the features if an attribute is unseen.
+    """
     pages = [page for page, words in page_words(product).items() if words]
     if pages and not state.read:
         return pages[0]
@@ -59,7 +65,7 @@ def unread(product: Product, task: Task, state: State) -> str:
 
 
 def page_words(product: Product) -> dict[str, str]:
-    """The words of the sub pages that say something of a product, in lower case."""
+    """Get the lower-case text of the informative sub pages of a product."""
     return {
         "description": product["Description"].lower(),
         "features": " ".join(product["BulletPoints"]).lower(),
@@ -67,7 +73,10 @@ def page_words(product: Product) -> dict[str, str]:
 
 
 def fault(catalogue: Catalogue, task: Task, state: State) -> tuple[str, str] | None:
-    """What a careful buyer sees to be wrong with the product looked at, as a reason and its detail; None before it is seen."""
+    """Find a visible mismatch of the current product, as reason and detail.
+
+    None if nothing wrong is visible yet.
+    """
     product = current_product(catalogue, state)
     if catalogue.price(catalogue.find(state.asin) or 0) > task.goal["price_upper"]:
         return "too expensive", product["Price"]
@@ -82,7 +91,7 @@ def fault(catalogue: Catalogue, task: Task, state: State) -> tuple[str, str] | N
     return ("no attribute", " and ".join(lacking)) if lacking else ("wrong product", "")
 
 
-# {a} is what is searched or clicked, {w} the wanted attributes, {d} the detail of the reason (``next_action``).
+# {a} is the argument of the action, {w} the goal's attributes, {d} the detail of the reason (``next_action``).
 THOUGHTS: dict[str, tuple[str, str, str, str]] = {
     "search": (
         "I search for {a}.",
@@ -178,7 +187,7 @@ THOUGHTS: dict[str, tuple[str, str, str, str]] = {
 
 
 def thought(reason: str, wording: int, action: str, attributes: Sequence[str], detail: str) -> str:
-    """A thought in one of the four wordings."""
+    """Word a thought in one of four wordings."""
     wordings = THOUGHTS[reason]
     wanted = " and ".join(attributes) or "what is asked for"
     return wordings[wording % len(wordings)].format(a=action, w=wanted, d=detail or wanted)
@@ -188,13 +197,16 @@ LONGEST_PLAN = 60
 
 
 def target_of(catalogue: Catalogue, task: Task) -> int | None:
-    """The number of the product asked for."""
+    """Find the number of the target product."""
     return catalogue.find(task.goal["asin"])
 
 
 @lru_cache(maxsize=4096)
 def _query(catalogue: Catalogue, queries: tuple[str, ...], target: int, page_size: int) -> str | None:
-    """The first query that shows the target on its first page, else the one that ranks it best; None if none finds it."""
+    """Choose the first query that shows the target on its first page.
+
+    Otherwise choose the one that ranks it best, None if none finds it.
+    """
     ranks: list[tuple[int, str]] = []
     for query in queries:
         found = catalogue.search_terms(query_terms(query))
@@ -206,7 +218,7 @@ def _query(catalogue: Catalogue, queries: tuple[str, ...], target: int, page_siz
 
 
 def _queries(task: Task, title: str) -> tuple[str, ...]:
-    """What a buyer types: all wishes with the kind of thing, the kind of thing alone, the instruction, a title."""
+    """List candidate queries: attributes with the product type, the type alone, the instruction, a title."""
     options = task.goal["goal_options"]
     wishes = [
         *task.goal["attributes"],
@@ -218,7 +230,10 @@ def _queries(task: Task, title: str) -> tuple[str, ...]:
 
 
 def next_action(catalogue: Catalogue, task: Task, state: State) -> tuple[str, str, str] | None:
-    """What the expert does next, why (a key of ``THOUGHTS``) and a detail of that reason; None if the state is lost."""
+    """Choose the next action, its reason (a key of ``THOUGHTS``) and a detail.
+
+    None if the state is lost.
+    """
     target = target_of(catalogue, task)
     if target is None or state.page == "done":
         return None
@@ -254,7 +269,7 @@ def next_action(catalogue: Catalogue, task: Task, state: State) -> tuple[str, st
     if page:
         return f"click[{page}]", "read", " and ".join(unseen(looked_at, task, state))
     for name, value in wanted_options(product, task).items():
-        # A value without characters has a button that no action can name.
+        # No action can name the button of an empty value.
         if (
             value
             and dict(state.options).get(name) != value
@@ -265,7 +280,7 @@ def next_action(catalogue: Catalogue, task: Task, state: State) -> tuple[str, st
 
 
 def _why_open(product: Product, task: Task) -> tuple[str, str]:
-    """What speaks for a product as the results show it."""
+    """Give the reason to open a product from the results."""
     shown = [
         attribute for attribute in task.goal["attributes"] if attribute.lower() in product["Title"].lower()
     ]
@@ -273,7 +288,7 @@ def _why_open(product: Product, task: Task) -> tuple[str, str]:
 
 
 def next_step(catalogue: Catalogue, task: Task, state: State, wording: int) -> tuple[str, str] | None:
-    """The expert's thought and action."""
+    """Choose the expert's thought and action."""
     step = next_action(catalogue, task, state)
     if step is None:
         return None
@@ -282,7 +297,7 @@ def next_step(catalogue: Catalogue, task: Task, state: State, wording: int) -> t
 
 
 def distance(catalogue: Catalogue, task: Task, state: State) -> float | None:
-    """Steps that the expert still takes, buying included; None if the state is lost."""
+    """Count the expert's remaining steps, including the purchase; None if the state is lost."""
     for steps in range(LONGEST_PLAN):
         step = next_action(catalogue, task, state)
         if step is None:
@@ -298,7 +313,10 @@ def distance(catalogue: Catalogue, task: Task, state: State) -> float | None:
 
 
 def mistake(catalogue: Catalogue, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
-    """A believable wrong step: another product, another option, too narrow a search, leaving the page, a button that is not there."""
+    """Choose a plausible bad step.
+
+    It is a wrong product or option, too narrow a search, leaving the page, or a missing button.
+    """
     if state.page == "results" and rng.chance(0.1):
         asin = rng.choice(
             [catalogue.product(number)["asin"] for number in results(catalogue, state)] or ["B000000000"]
@@ -314,7 +332,7 @@ def mistake(catalogue: Catalogue, task: Task, state: State, rng: StableRandom) -
     if state.page == "results":
         shown = [catalogue.product(number)["asin"] for number in results(catalogue, state)]
         others = [asin for asin in shown if asin != task.goal["asin"]]
-        # What a buyer takes for the right one has a wanted attribute in its title.
+        # A plausible wrong product has one of the goal's attributes in its title.
         words = [attribute.lower() for attribute in task.goal["attributes"]]
         titles = {
             catalogue.product(n)["asin"]: catalogue.product(n)["Title"].lower()

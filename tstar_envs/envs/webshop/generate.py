@@ -1,4 +1,4 @@
-"""Shop generator: families of products, goals, the files of the mini tier, and practice."""
+"""Shop generator: product families, goals, files of the mini tier, and practice shops."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tstar_envs.utils import StableRandom
 
 
 class Family(NamedTuple):
-    """A kind of product.
+    """Family of products.
 
     Attributes:
-        query: what a buyer types; the head noun of every title.
-        category: one of the original's five.
-        path: category path below the shop's, at least two parts.
-        options: names of its options, none to two.
+        query: obvious search query; the head noun of every title.
+        category: one of the original's five categories.
+        path: category path below the category, at least two parts.
+        options: names of its options, at most two.
     """
 
     query: str
@@ -85,14 +85,14 @@ def _read() -> tuple[Family, ...]:
         for shelf, line in shelves.items():
             for item in line.split("|"):
                 query, _, options = item.partition(": ")
-                # Two parts in common within a family only.
+                # Only products of one family share two parts.
                 path = (department, f"{shelf} of the Kind {query.title()}", query.title())
                 found.append(Family(query, category, path, tuple(options.split(", ")) if options else ()))
     return tuple(found)
 
 
 FAMILIES = _read()
-# Every fifth family is held out for the test, every tenth for validation: names never seen in training.
+# Every fifth family is held out for test, every tenth for validation.
 SPLIT_OF = {
     family: {1: "test", 6: "test", 3: "valid"}.get(number % 10, "train")
     for number, family in enumerate(FAMILIES)
@@ -195,7 +195,7 @@ SYLLABLES = (
     "bel bri cal dor fen gar hal jor kel lum mar nev ol per quin ral sol tav ul ven wes yor zan".split()
 )
 ENDINGS = "ado by don ega field iva lo more nna ora ra ston ta va well".split()
-# Further words of a title; none holds an attribute or an option value.
+# Filler words of a title; none contains an attribute or an option value.
 TITLE_FILLER = (
     "for Home and Office",
     "Gift for Friends and Family",
@@ -249,8 +249,8 @@ INSTRUCTIONS = (
 )
 
 
-# Plain English, as any larger policy has met it before: a name is one or two of these words, whatever they are together. The held-out
-# families' words are among them ("cushion"), their products and goals are not.
+# Plain English words, which a larger policy knows. A name is one or two of them in any combination. Words of held-out families
+# are included ("cushion"); their products and goals are not.
 _THINGS = (
     "anchor apron armchair axe backpack bag ball band banner bar basin basket bat bead bean bed bell belt bench bib bicycle bin "
     "blade blanket blender blind block board boat bolt book boot bottle bow bowl box bracelet bracket branch bread brick bridge "
@@ -274,16 +274,16 @@ _THINGS = (
 
 
 def invented_kind(rng: StableRandom) -> str:
-    """A kind of thing, whether there is such or not: "lamp", "kettle rug"."""
+    """Invent a product type, real or not: "lamp", "kettle rug"."""
     return " ".join(rng.shuffled(_THINGS)[: 1 + rng.below(2)])
 
 
-PRODUCTS, POOL = 20, 10  # of a family; attributes in a family
+PRODUCTS, POOL = 20, 10  # products per family; attributes per family
 _ASIN_LETTERS = "0123456789ABCDEFGHJKLMNPQRSTVWXYZ"
 
 
 class Draft(NamedTuple):
-    """A product with what the generator knows of it."""
+    """Product with the generator's annotations."""
 
     product: Product
     shown: tuple[str, ...]
@@ -291,12 +291,15 @@ class Draft(NamedTuple):
 
 
 def invented_name(rng: StableRandom) -> str:
-    """A brand that does not exist."""
+    """Invent a brand name."""
     return (rng.choice(SYLLABLES) + rng.choice(SYLLABLES) + rng.choice(ENDINGS)).capitalize()
 
 
 def make_drafts(family: Family, rng: StableRandom, count: int = PRODUCTS) -> list[Draft]:
-    """The products of a family: each has three or four of the attributes of a pool, half of them in the title."""
+    """Generate the products of a family.
+
+    Each has three or four attributes of a pool, half of them in the title.
+    """
     pool = rng.shuffled(ATTRIBUTES[family.category])[:POOL]
     base = rng.choice((9, 14, 18, 25, 29, 38, 55, 90, 180))
     offered = {name: rng.shuffled(OPTION_VALUES[name]) for name in family.options}
@@ -310,7 +313,7 @@ def make_drafts(family: Family, rng: StableRandom, count: int = PRODUCTS) -> lis
 def _pricing(base: float, rng: StableRandom) -> tuple[list[float], str]:
     kind = rng.below(100)
     if kind < 9:
-        return [100.0], "$100.0"  # the original's stand-in for a missing price
+        return [100.0], "$100.0"  # the original's default for a missing price
     low = round(int(base * (0.6 + rng.below(1200) / 1000)) + rng.choice((0.0, 0.49, 0.95, 0.99)), 2)
     if kind < 18:
         high = round(low * (1.1 + rng.below(30) / 100), 2)
@@ -364,7 +367,7 @@ def _draft(
 
 
 def collect(drafts: Sequence[Draft]) -> Catalogue:
-    """The catalogue of drafts."""
+    """Build the catalogue of drafts."""
     return stores.collect(
         (draft.product for draft in drafts), lambda product: float(product["pricing"][0]), LEXICON.name
     )
@@ -374,11 +377,14 @@ BEST_MISS = (0.5, 0.8)
 
 
 class Unprovable(ValueError):
-    """A goal that does not hold what is promised; the generator draws another."""
+    """A goal violates a guarantee; the generator draws another."""
 
 
 def met(product: Product, goal: Mapping[str, Any]) -> tuple[int, int, int]:
-    """How many attributes, options and price limits of a goal a product can meet with its best options."""
+    """Count the parts of a goal that a product meets with its best options.
+
+    Returns the numbers of attributes, options and price limits.
+    """
     attributes = sum(has_attribute(product, attribute) for attribute in goal["attributes"])
     values = [value for offered in product["options"].values() for value in offered]
     options = sum(any(option_matches(wanted, value) for value in values) for wanted in goal["goal_options"])
@@ -386,12 +392,12 @@ def met(product: Product, goal: Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def prove(goal: Mapping[str, Any], products: Sequence[Product]) -> None:
-    """Prove that exactly one product with one set of options scores 1.0 and the best other purchase 0.5-0.8.
+    """Prove that exactly one purchase scores 1.0, and the best other one 0.5-0.8.
 
-    Every option set of the target is scored; of every other product its best one, which no choice can exceed.
+    All option sets of the target are scored. For other products an upper bound over all options is scored.
 
     Raises:
-        Unprovable: it is not so; the message says where.
+        Unprovable: the proof fails; the message says where.
     """
     target = next(product for product in products if product["asin"] == goal["asin"])
     full = len(goal["attributes"]) + len(goal["goal_options"]) + 1
@@ -419,12 +425,15 @@ def prove(goal: Mapping[str, Any], products: Sequence[Product]) -> None:
         raise Unprovable(f"{goal['asin']}: the best other purchase scores {best}")
 
 
-GOALS, NEAR_MISSES = 20, 3  # of a family; near misses of a goal
-RANKS = range(2, 21)  # of the target for the family's query
+GOALS, NEAR_MISSES = 20, 3  # goals per family; near misses per goal
+RANKS = range(2, 21)  # allowed rank of the target for the family's query
 
 
 def candidates(family: Family, drafts: Sequence[Draft], rng: StableRandom) -> Iterator[dict[str, Any]]:
-    """Goals without end: one attribute of the target's title, one that only its sub pages show, all its options, a limit."""
+    """Generate goals of a family endlessly.
+
+    A goal has one attribute of the target's title, one that only its sub pages show, all options, and a price limit.
+    """
     while True:
         product, shown, hidden = rng.choice(drafts)
         first, second = rng.choice(shown), rng.choice(hidden)
@@ -444,7 +453,10 @@ def candidates(family: Family, drafts: Sequence[Draft], rng: StableRandom) -> It
 
 
 def plausible(goal: Mapping[str, Any], drafts: Sequence[Draft], catalogue: Catalogue) -> bool:
-    """The cheap half of the proof: one product of the family meets all, enough fail in one thing, the rank is right."""
+    """Run the cheap half of the proof.
+
+    One product of the family must meet all, enough others must miss one thing, and the rank must be allowed.
+    """
     full = len(goal["attributes"]) + len(goal["goal_options"]) + 1
     wanted, options = set(goal["attributes"]), set(goal["goal_options"])
     sums = []
@@ -467,7 +479,7 @@ def choose_goals(
     count: int,
     tries: int = 4000,
 ) -> list[dict[str, Any]]:
-    """Choose at most ``count`` different goals of a family, each proved against all products."""
+    """Choose up to ``count`` distinct goals of a family, each proved against all products."""
     chosen: dict[tuple[Any, ...], dict[str, Any]] = {}
     for goal in itertools.islice(candidates(family, drafts, rng), tries):
         key = (goal["asin"], *sorted(goal["attributes"]), *goal["goal_options"])
@@ -475,7 +487,7 @@ def choose_goals(
             continue
         try:
             prove(goal, products)
-        except Unprovable:  # a product of a family on the same shelf does as well
+        except Unprovable:  # a product of a related family also fits
             continue
         chosen[key] = goal
         if len(chosen) == count:
@@ -484,7 +496,7 @@ def choose_goals(
 
 
 def task_of(goal: Mapping[str, Any], task_id: str, split: str, nouns: Sequence[str]) -> Task:
-    """A generated goal as a task."""
+    """Convert a generated goal to a task."""
     return Task(task_id, split, goal, tuple(nouns), goal["query"], goal["instruction_text"])
 
 
@@ -492,7 +504,7 @@ SEED = 20260101
 
 
 def build(seed: int = SEED) -> tuple[list[Product], list[Task]]:
-    """The whole mini tier, proved."""
+    """Build and prove the mini tier."""
     by_family = {
         family: make_drafts(family, StableRandom(f"webshop/{seed}/{family.query}")) for family in FAMILIES
     }
@@ -513,7 +525,7 @@ def build(seed: int = SEED) -> tuple[list[Product], list[Task]]:
 
 
 def file_contents(products: Sequence[Product], tasks: Sequence[Task]) -> dict[str, bytes]:
-    """The uncompressed contents of the shipped files."""
+    """Serialize the shipped files, uncompressed."""
     kept = [{key: value for key, value in product.items() if key != "Title"} for product in products]
     return {
         "products.jsonl": "".join(
@@ -534,7 +546,7 @@ def write(folder: Path, contents: Mapping[str, bytes], seed: int) -> None:
 
 
 def main() -> None:
-    """Command line of the generator."""
+    """Run the command line of the generator."""
     out, seed = generator_command(__doc__, SEED)
     products, tasks = build(seed)
     write(out, file_contents(products, tasks), seed)
@@ -546,13 +558,18 @@ if __name__ == "__main__":
 
 
 FAMILIES_OF_A_SHOP, PRACTICE_GOALS, TRIES = 3, 3, 300
-RENAMED = 0.75  # share of families with another name
+RENAMED = 0.75  # share of families with an invented name
 
 
 def practice_shop(seed: int | str) -> Shop:
-    """Three families of twenty products and about three goals each, the same for the same seed.
+    """Generate a practice shop.
 
-    The goals are proved as those of the mini tier are (``generate.proof``).
+    It has three families with twenty products and about three goals each, reproducible from the seed.
+    The goals are proved like those of the mini tier (``prove``).
+
+    >>> from tstar_envs.envs.webshop import practice_shop
+    >>> len(practice_shop(seed=7).catalogue)
+    60
     """
     rng = StableRandom(f"webshop/practice/{seed}")
     chosen = rng.shuffled([family for family in FAMILIES if SPLIT_OF[family] == "train"])[:FAMILIES_OF_A_SHOP]

@@ -1,4 +1,4 @@
-"""The original's files: its products, its goals, and a shop made from them."""
+"""Reader of the original WebShop's files: products, goals, prices."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tstar_envs.envs.webshop.shop import Plan, Task, best_tagger, store_folder
 from tstar_envs.errors import BadData, MissingData
 from tstar_envs.utils import StableRandom
 
-CHUNK = 1 << 22  # characters read at a time
-_MOST = 1 << 28  # characters of one product: beyond this the file is broken
-_STRICT = False  # control characters in texts need not be escaped
+CHUNK = 1 << 22  # characters per read
+_MOST = 1 << 28  # maximum characters of one product; more means a broken file
+_STRICT = False  # allow unescaped control characters
 
 
 class _Reader:
-    """A JSON text of which one value after the other is taken, so that it is never held whole."""
+    """Streaming JSON reader that holds one value at a time."""
 
     def __init__(self, path: Path, handle: TextIO) -> None:
         self._path, self._handle, self._decoder = path, handle, json.JSONDecoder(strict=_STRICT)
@@ -46,17 +46,20 @@ class _Reader:
 
     @property
     def where(self) -> str:
-        """The file and line that the reader is at."""
+        """Current file and line."""
         return f"{self._path}, line {self._line}"
 
     def _where_not_json(self, error: Exception) -> str:
-        """File and line of an error, whose own position counts from the start of the text that is held."""
+        """Locate an error, whose own position is relative to the buffer, as file and line."""
         if not isinstance(error, json.JSONDecodeError):
             return self.where
         return f"{self._path}, line {self._line + self._buffer.count(chr(10), self._at, error.pos)}"
 
     def next_mark(self, skipped: str) -> str:
-        """The next character that is neither white space nor ``skipped``, "" at the end of the file; it is not taken."""
+        """Peek at the next character that is neither white space nor ``skipped``.
+
+        "" at the end of the file.
+        """
         while True:
             while self._at < len(self._buffer):
                 character = self._buffer[self._at]
@@ -67,14 +70,14 @@ class _Reader:
                 return ""
 
     def take_mark(self, expected: str, what: str) -> None:
-        """Take the opening bracket."""
+        """Consume the opening bracket."""
         if self.next_mark("") != expected:
             found = self._buffer[self._at : self._at + 20]
             raise BadData(f"{self.where}: {what} must start with {expected!r}, found {found!r}")
         self._at += 1
 
     def value(self) -> Any:
-        """Take the next value."""
+        """Parse the next value."""
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._buffer, self._at)
@@ -84,7 +87,7 @@ class _Reader:
                         f"{self._where_not_json(error)}: not JSON, or the file is cut off ({_reason(error)})"
                     ) from error
                 continue
-            # What looks like a whole number may go on ("1" of "1e+5").
+            # A number may continue in the next chunk ("1" of "1e+5").
             if len(self._buffer) - end < 3 and self._refill():
                 continue
             self._advance(end)
@@ -92,10 +95,10 @@ class _Reader:
 
 
 def stream_array(path: Path) -> Iterator[tuple[str, Any]]:
-    """The elements of a JSON array, one at a time, each with where it starts (file and line).
+    """Stream the elements of a JSON array, each with its file and line.
 
     Raises:
-        BadData: not an array of JSON values; file and line are named.
+        BadData: the file is not a JSON array; the message names file and line.
     """
     with _opened(path) as reader:
         reader.take_mark("[", "a JSON array of products")
@@ -104,25 +107,28 @@ def stream_array(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def stream_object(path: Path) -> Iterator[tuple[str, Any]]:
-    """The keys of a JSON object with their values, one at a time.
+    """Stream the (key, value) pairs of a JSON object.
 
     Raises:
-        BadData: not an object; file and line are named.
+        BadData: the file is not a JSON object; the message names file and line.
     """
     return ((key, value) for _, key, value in _entries(path))
 
 
 def where_is(path: Path, key: str) -> str:
-    """File, line and key of an entry of a JSON object. The file is read for it once more: only errors ask."""
+    """Locate an entry of a JSON object as file, line and key.
+
+    This rereads the file, only for error messages.
+    """
     found = str(path)
     for where, own, _ in _entries(path):
         if own == key:
-            found = where  # of equal keys the last counts
+            found = where  # the last of equal keys wins
     return f"{found}: {key}"
 
 
 def _entries(path: Path) -> Iterator[tuple[str, str, Any]]:
-    """The entries of a JSON object: file and line, key, value."""
+    """Stream the entries of a JSON object as (file and line, key, value)."""
     with _opened(path) as reader:
         reader.take_mark("{", "a JSON object by ASIN")
         while reader.next_mark(",") != "}":
@@ -143,12 +149,12 @@ def _opened(path: Path) -> Iterator[_Reader]:
 
 
 def _reason(error: Exception) -> str:
-    """What is wrong; without a position, which may count from elsewhere."""
+    """Get an error's reason without its position, which may be relative to a buffer."""
     return error.msg if isinstance(error, json.JSONDecodeError) else str(error)
 
 
 def _where_not_text(path: Path) -> str:
-    """File and line of the first byte that is no UTF-8; the lines may be too long to be held."""
+    """Locate the first byte that is not UTF-8, without holding whole lines."""
     decoder, line = getincrementaldecoder("utf-8")(), 1
     with open(path, "rb") as handle:
         while True:
@@ -158,11 +164,11 @@ def _where_not_text(path: Path) -> str:
             except UnicodeDecodeError as error:
                 return f"{path}, line {line + error.object.count(10, 0, error.start)}"
             if not block:
-                return str(path)  # it was changed meanwhile
+                return str(path)  # the file has changed meanwhile
 
 
 def is_strings(value: Any) -> bool:
-    """Whether a JSON value is a list of strings."""
+    """Check whether a JSON value is a list of strings."""
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
@@ -171,7 +177,10 @@ PRICE_STEPS = [10.0 * step for step in range(1, 100)]
 
 
 def draw_bound(price: float, rng: StableRandom) -> tuple[float, str]:
-    """A price limit and its words: the larger of two of the first four multiples of ten above the price."""
+    """Draw a price limit and its wording.
+
+    It is the larger of two draws from the next four multiples of ten above the price.
+    """
     steps = [step for step in PRICE_STEPS if step > price][:4]
     if len(steps) < 2:
         return NO_BOUND, ""
@@ -193,7 +202,7 @@ def _text(record: dict[str, Any], field: str, where: str, default: str | None = 
 
 
 def parse_pricing(pricing: Any, where: str) -> tuple[list[float], str]:
-    """The price bounds and the price tag of a product, as the original writes it."""
+    """Parse the price bounds and the price tag of a product, as the original does."""
     if not pricing:
         return [100.0], "$100.0"
     if not isinstance(pricing, str):
@@ -203,7 +212,9 @@ def parse_pricing(pricing: Any, where: str) -> tuple[list[float], str]:
     try:
         bounds = [float(_NOT_PRICE.sub("", part)) for part in pricing.split("$")[1:]]
     except ValueError as error:
-        raise BadData(f"{where}: field 'pricing' has an amount that is no number: {pricing!r:.80}") from error
+        raise BadData(
+            f"{where}: field 'pricing' has an amount that is not a number: {pricing!r:.80}"
+        ) from error
     if not bounds:
         raise BadData(f"{where}: field 'pricing' has no amount after '$': {pricing!r:.80}")
     if len(bounds) == 1:
@@ -212,7 +223,7 @@ def parse_pricing(pricing: Any, where: str) -> tuple[list[float], str]:
 
 
 def parse_options(record: dict[str, Any], where: str) -> dict[str, list[str]]:
-    """Option names with their values, in lower case, '/' written ' | '."""
+    """Parse option names and values, in lower case, with '/' as ' | '."""
     field = record.get("customization_options") or {}
     if not isinstance(field, dict):
         raise BadData(f"{where}: field 'customization_options' must be an object, found {field!r:.80}")
@@ -243,16 +254,18 @@ def _string_list(value: Any, where: Callable[[], str], field: str) -> list[str]:
 def parse_product(
     record: Any, attributes: Mapping[str, Any], where: str, attributes_file: Path | None
 ) -> Product | None:
-    """A product as the original cleans it, without nouns; None where it is skipped for its ASIN.
+    """Clean a product as the original does, without nouns.
+
+    None if its ASIN makes the original skip it.
 
     Args:
-        record: of the product file.
-        attributes: by ASIN.
-        where: the record is: file and line.
-        attributes_file: where the attributes were read, None if there are none.
+        record: entry of the product file.
+        attributes: attributes by ASIN.
+        where: file and line of the record.
+        attributes_file: source of the attributes, None if missing.
 
     Raises:
-        BadData: a field cannot be used; file, line and field are named.
+        BadData: a field is unusable; the message names file, line and field.
     """
     if not isinstance(record, dict):
         raise BadData(f"{where}: a product must be an object, found {record!r:.80}")
@@ -262,7 +275,7 @@ def parse_product(
     bounds, tag = parse_pricing(record.get("pricing"), where)
     extra = attributes.get(asin)
     known = extra.get("attributes") if isinstance(extra, dict) else None
-    own = ["DUMMY_ATTR"]  # as the original calls those that it does not know
+    own = ["DUMMY_ATTR"]  # the original's placeholder for unknown attributes
     if known is not None and attributes_file is not None:
         own = _string_list(known, partial(where_is, attributes_file, asin), "attributes")
     return {
@@ -283,17 +296,17 @@ def parse_product(
 def read_products(
     path: Path, attributes: Mapping[str, Any], attributes_file: Path | None, faults: Faults
 ) -> Iterator[Product]:
-    """The products of an ``items_shuffle*.json``, the first of each ASIN; for the others see ``parse_product``.
+    """Read the products of an ``items_shuffle*.json``; repeated ASINs are skipped.
 
     Args:
         path: the file.
-        attributes: by ASIN.
-        attributes_file: where the attributes were read, None if there are none.
-        faults: collects what cannot be used, and decides what becomes of the rest.
+        attributes: attributes by ASIN.
+        attributes_file: source of the attributes, None if missing.
+        faults: collects unusable products, and decides whether they are skipped or refused.
 
     Raises:
-        BadData: no JSON; products that cannot be used; or no product that the original would not skip.
-        MissingData: no product at all.
+        BadData: not JSON, unusable products, or only products that the original skips.
+        MissingData: no product.
     """
     seen: set[str] = set()
     skipped = ""
@@ -332,7 +345,10 @@ _FIELDS: Mapping[str, tuple[type[Any], ...]] = {
 
 
 def draw_price(product: Product, seed: int) -> float:
-    """A product's price: its own, or uniformly between its bounds; the same for one seed and ASIN."""
+    """Draw a product's price: its own, or uniform between its bounds.
+
+    Reproducible from seed and ASIN.
+    """
     bounds = product["pricing"]
     if len(bounds) == 1:
         return float(bounds[0])
@@ -341,7 +357,7 @@ def draw_price(product: Product, seed: int) -> float:
 
 
 def _draw(what: str, seed: int, *of: str) -> StableRandom:
-    """Its own draw for each thing; an ASIN may hold half a character."""
+    """Create an independent random source for one purpose; an ASIN may contain lone surrogates."""
     return StableRandom(
         "/".join(["webshop", what, str(seed), *of]).encode("utf-8", "backslashreplace").decode()
     )
@@ -362,10 +378,10 @@ def _goal(
 def human_goals(
     product: Product, records: Any, price: float, seed: int, where: Callable[[], str]
 ) -> Iterator[dict[str, Any]]:
-    """The goals that people wrote for a product; those without attributes are skipped.
+    """Read the human-written goals of a product; those without attributes are skipped.
 
     Raises:
-        BadData: a field cannot be used; ``where`` gives file, line and ASIN.
+        BadData: a field is unusable; ``where`` gives file, line and ASIN.
     """
     if not isinstance(records, list):
         raise BadData(f"{where()} must hold a list of instructions, found {records!r:.80}")
@@ -390,10 +406,10 @@ def human_goals(
 def synthetic_goals(
     product: Product, record: Any, price: float, seed: int, where: Callable[[], str]
 ) -> Iterator[dict[str, Any]]:
-    """One goal for each combination of option values of a product that has a made-up instruction.
+    """Generate one goal per combination of option values of a product with a synthetic instruction.
 
     Raises:
-        BadData: a field cannot be used; ``where`` gives file, line and ASIN.
+        BadData: a field is unusable; ``where`` gives file, line and ASIN.
     """
     if (
         not isinstance(record, dict)
@@ -418,17 +434,17 @@ def synthetic_goals(
 
 
 def shuffle_goals(goals: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The original's order: ``random.seed(233)``, then a shuffle."""
+    """Shuffle goals into the original's order (``random.seed(233)``)."""
     shuffled = list(goals)
     Random(SHUFFLE_SEED).shuffle(shuffled)
     return shuffled
 
 
 def check_goal(goal: Any, where: str) -> dict[str, Any]:
-    """A goal of a ``goals.json``, as it stands.
+    """Validate a goal of a ``goals.json``.
 
     Raises:
-        BadData: a field is missing or of another type; file, position and field are named.
+        BadData: a field is missing or has a wrong type; the message names file, position and field.
     """
     if not isinstance(goal, dict):
         raise BadData(f"{where}: a goal must be an object, found {goal!r:.80}")
@@ -447,7 +463,7 @@ def check_goal(goal: Any, where: str) -> dict[str, Any]:
 
 
 def make_tasks(goals: list[dict[str, Any]], nouns: Callable[[dict[str, Any]], list[str]]) -> list[Task]:
-    """Tasks in the order of the goals, split by the original's ranges; ids are the positions."""
+    """Convert goals to tasks, split by the original's ranges; ids are the positions."""
     tasks = []
     for position, goal in enumerate(goals):
         split = next(
@@ -462,15 +478,15 @@ def make_tasks(goals: list[dict[str, Any]], nouns: Callable[[dict[str, Any]], li
     return tasks
 
 
-LARGE_BYTES = 64_000_000  # files up to this size are read as a whole
+LARGE_BYTES = 64_000_000  # files up to this size are read at once
 
 
 def source_paths(folder: Path) -> list[Path]:
-    """The files of a folder that a shop is made from, the products first.
+    """List the source files of a folder, products first.
 
     Raises:
-        MissingData: no products.
-        BadData: a pipe or a device has the name of one.
+        MissingData: the products are missing.
+        BadData: a source is a pipe or a device.
     """
     path = _pick(folder, "items_shuffle")
     if path is None:
@@ -489,7 +505,7 @@ def source_paths(folder: Path) -> list[Path]:
 
 
 def plan(folder: Path, seed: int, skip_bad: bool = False) -> Plan:
-    """How the shop of a folder is built; see ``tasks.load_shop``."""
+    """Create the build plan for the shop of a folder; see ``tasks.load_shop``."""
     sources = source_paths(folder)
     path, extra = sources[0], _pick(folder, "items_ins_v2")
     human, fixed, fixed_prices = (
@@ -514,14 +530,14 @@ def plan(folder: Path, seed: int, skip_bad: bool = False) -> Plan:
 
     def tasks(catalogue: Catalogue) -> list[Task]:
         if fixed.is_file():
-            _read_json(fixed, list)  # what follows is less strict about commas
+            _read_json(fixed, list)  # stricter about commas than the streaming reader
             goals = []
             for number, (where, goal) in enumerate(stream_array(fixed)):
                 with goal_faults.collect(f"{where}, goal {number}"):
                     goals.append(check_goal(goal, f"{where}, goal {number}"))
         else:
             goals = shuffle_goals(list(_draw_goals(catalogue, attributes, extra, human, seed, goal_faults)))
-        shutil.rmtree(records, ignore_errors=True)  # it may never have been needed
+        shutil.rmtree(records, ignore_errors=True)  # it may not exist
         goal_faults.settle(len(goals), "goals")
         if not goals:
             raise _no_goals(
@@ -552,12 +568,12 @@ def plan(folder: Path, seed: int, skip_bad: bool = False) -> Plan:
 
 
 def _read_json(path: Path, kind: type) -> Any:
-    """One of the smaller files; control characters in its texts need not be escaped, as in the products."""
+    """Read a smaller file at once; unescaped control characters are allowed, as in the products."""
     return read_json(path, kind, FILE_BYTES, strict=False)
 
 
 def _no_goals(folder: Path, sources: list[Path]) -> MissingData:
-    """Why a shop has products and no goal."""
+    """Create the error for a shop without goals."""
     if not sources:
         return MissingData(
             f"{folder}: products, but no goals: add items_human_ins.json (instructions of people), items_ins_v2*.json (from which goals "
@@ -570,7 +586,7 @@ def _no_goals(folder: Path, sources: list[Path]) -> MissingData:
 
 
 def _pick(folder: Path, stem: str) -> Path | None:
-    """The original's file of the whole set, else the only (or first) one with a number in its name."""
+    """Pick the original's file of the whole set, else the first numbered one."""
     whole = folder / f"{stem}.json"
     return whole if whole.is_file() else next(iter(sorted(folder.glob(f"{stem}*.json"))), None)
 
@@ -595,7 +611,7 @@ def _draw_goals(
     seed: int,
     faults: Faults,
 ) -> Iterator[dict[str, Any]]:
-    """Human goals where the folder has them, else synthetic ones, in the order of the products."""
+    """Generate human goals if the folder has them, else synthetic ones, in the order of the products."""
     written: dict[str, Any] = _read_json(human, dict) if human.is_file() else {}
     source, path = (written, human) if written else (attributes(), extra or human)
     numbered = sorted((number, asin) for asin in source if (number := catalogue.find(asin)) is not None)

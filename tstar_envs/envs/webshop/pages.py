@@ -1,4 +1,4 @@
-"""Pages: states, actions, searching and clicking, and what each page shows."""
+"""Pages: states, action parsing, search and click transitions, page contents."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import NamedTuple
 from tstar_envs.envs.webshop.catalogue import Catalogue, Product, query_terms
 from tstar_envs.react import bracket_content
 
-PAGE_SIZE = 10  # products of a results page in the original
+PAGE_SIZE = 10  # products per results page in the original
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where an episode stands.
+    """State of an episode.
 
     Attributes:
         page: search, results, item, sub or done.
-        terms: the analysed query.
-        number: of the results page.
-        asin: of the product looked at.
-        options: (name, value) in the order of the first choice of each name.
-        sub: which sub page.
-        read: sub pages read of this product (what the agent knows; not part of the state key).
+        terms: index terms of the query.
+        number: number of the results page.
+        asin: ASIN of the current product.
+        options: (name, value) pairs, in the order in which the names were first chosen.
+        sub: current sub page.
+        read: sub pages of this product that were read (not part of the state key).
         visited: ASINs opened so far (``text_rich`` marks them; not part of the state key).
-        page_size: products of a results page; fixed for an environment, so not part of the state key.
+        page_size: products per results page; fixed for an environment, so not part of the state key.
     """
 
     page: str = "search"
@@ -39,12 +39,15 @@ class State:
     page_size: int = PAGE_SIZE
 
     def key(self) -> str:
-        """Text that is equal exactly for equal states: options in any order, queries by their analysed terms."""
+        """Compute the state key.
+
+        It ignores the order of options and uses the index terms of the query.
+        """
         return repr((self.page, self.terms, self.number, self.asin, sorted(self.options), self.sub))
 
 
 class ParsedAction(NamedTuple):
-    """An action: ``name`` and lower-cased ``argument``, and ``problem`` where it is none."""
+    """Parsed action: ``name`` and lower-cased ``argument``; ``problem`` explains an invalid one."""
 
     name: str
     argument: str
@@ -52,14 +55,14 @@ class ParsedAction(NamedTuple):
 
     @property
     def canonical(self) -> str:
-        """The action as it is written."""
+        """Canonical text of the action."""
         return f"{self.name}[{self.argument}]"
 
 
 def parse_action(action: str) -> ParsedAction:
-    r"""Read an action as the original's ``re.match(r'(.+)\[(.+)\]')`` does, in linear time.
+    r"""Parse an action like the original's ``re.match(r'(.+)\[(.+)\]')``, in linear time.
 
-    The name is case-sensitive, the argument is lower-cased, the last brackets count, and what follows them is ignored.
+    The name is case-sensitive, the argument is lower-cased, the last brackets count, and text after them is ignored.
     """
     line = action.partition("\n")[0]
     close = line.rfind("]")
@@ -75,17 +78,17 @@ def parse_action(action: str) -> ParsedAction:
 
 
 def read_action(action: str, buttons: Mapping[str, str]) -> ParsedAction:
-    """Read an action as an agent means it: the name in any case, and the bracket that balances ends the argument.
+    """Parse an action leniently: the name in any case, and the balancing bracket ends the argument.
 
     Args:
-        action: what was asked.
-        buttons: what the page has to click (``clickables``). One whose text has odd white space or brackets is found as well.
+        action: the agent's action.
+        buttons: buttons of the page (``clickables``). A text with odd white space or brackets is matched too.
     """
     opening = action.find("[")
     name = action[:opening].strip().lower()
     content = bracket_content(action, opening) if name in ("search", "click") else None
     if content is None:
-        return parse_action(action)  # which says what is wrong
+        return parse_action(action)  # for its error message
     argument = " ".join(content.lower().split())
     if name == "search":
         return (
@@ -108,13 +111,16 @@ _ITEM_BUTTONS = ("back to search", "< prev", *SUB_PAGES, "buy now")
 
 
 def results(catalogue: Catalogue, state: State) -> Sequence[int]:
-    """Product numbers on the current page of results; a page beyond the last is empty."""
+    """List the product numbers on the current results page.
+
+    A page beyond the last is empty.
+    """
     found = catalogue.search_terms(state.terms)
     return found[(state.number - 1) * state.page_size : state.number * state.page_size]
 
 
 def current_product(catalogue: Catalogue, state: State) -> Product:
-    """The product that the state looks at; it must have one."""
+    """Get the current product; the state must have one."""
     number = catalogue.find(state.asin)
     if number is None:
         raise LookupError(f"state of another catalogue: it has no product {state.asin!r}")
@@ -122,9 +128,9 @@ def current_product(catalogue: Catalogue, state: State) -> Product:
 
 
 def clickables(catalogue: Catalogue, state: State) -> dict[str, str]:
-    """What can be clicked: text -> kind (button, product, or the option's name after ``option ``).
+    """List the clickable texts: text -> kind (button, product, or ``option `` plus the option's name).
 
-    One text is there once: an option value of two names sets the last, one equal to a button's text is that button.
+    Each text occurs once. An option value of two names sets the last one; a value equal to a button's text is that button.
     """
     if state.page == "search":
         return {"search": "button"}
@@ -145,7 +151,7 @@ def clickables(catalogue: Catalogue, state: State) -> dict[str, str]:
 
 
 def admissible(catalogue: Catalogue, state: State) -> list[str]:
-    """The page's click actions; a hostile option value that no action can name is none."""
+    """List the click actions of the page, without option values that no action can name."""
     return [
         f"click[{text}]"
         for text in clickables(catalogue, state)
@@ -154,7 +160,7 @@ def admissible(catalogue: Catalogue, state: State) -> list[str]:
 
 
 def sub_texts(product: Product, sub: str) -> list[str]:
-    """The texts of a sub page; the original never shows a review."""
+    """List the texts of a sub page; reviews are never shown, as in the original."""
     texts: dict[str, list[str]] = {
         "description": [product["Description"]],
         "features": product["BulletPoints"],
@@ -163,17 +169,17 @@ def sub_texts(product: Product, sub: str) -> list[str]:
     return texts[sub]
 
 
-# Clicks that only turn a page or read: they never count as modifying the state.
+# Clicks that turn a page or read never count as modifying the state.
 READING = frozenset({"next >", *SUB_PAGES})
 
 
 def search(state: State, query: str) -> State:
-    """The first page of results; product and options are forgotten."""
+    """Search: go to the first results page; product and options are reset."""
     return State("results", query_terms(query), visited=state.visited, page_size=state.page_size)
 
 
 def click(catalogue: Catalogue, state: State, text: str, kind: str) -> State:
-    """The state after a click on something the page has."""
+    """Click on something on the page and return the new state."""
     if kind == "product":
         asin = next(
             a
@@ -201,9 +207,10 @@ def click(catalogue: Catalogue, state: State, text: str, kind: str) -> State:
 
 
 def effect(before: State, after: State, action: ParsedAction) -> str:
-    """The canonical key of a change that counts as modifying the state, "" if there is none.
+    """Compute the canonical key of a state change.
 
-    Turning a page of results and reading a sub page are none; going back from an item is one only if it loses options.
+    "" if the action does not modify the state.
+    Turning a page and reading a sub page do not. Going back from a product does only if options are lost.
     """
     turned = before.page == after.page == "results"
     went_back = (

@@ -1,7 +1,7 @@
-"""The original's reward for a purchase: product type, attributes, options and price.
+"""Reward of a purchase, as in the original: product type, attributes, options and price.
 
-Equal to princeton-nlp/WebShop@64fa2a5 (``web_agent_site/engine/goal.py``) up to 1e-9, sub-scores included. Nouns of the
-titles are given by the caller, so that the score does not depend on a tagger here.
+Equal to princeton-nlp/WebShop@64fa2a5 (``web_agent_site/engine/goal.py``) up to 1e-9, sub-scores included. The caller passes
+the nouns of the titles, so the score does not depend on a tagger.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tstar_envs.errors import MissingExtra
 
-# The colour words of the original, in its order: the first that occurs in a value, even inside another word, stands for it.
+# The original's colour words, in its order: a value is reduced to the first that it contains, even inside a word.
 COLOR_WORDS = tuple(
     "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo caramel champagne "
     "charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal dark denim eggplant elephant "
@@ -21,17 +21,17 @@ COLOR_WORDS = tuple(
     "plum purple rainbow red rose royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal "
     "tiger turquoise violet walnut wheat white wine yellow".split()
 )
-PATH_MARK = " \u203a "  # between the parts of a category path
-MATCH_ABOVE = 85  # of 100: similarity above which two texts count as the same
+PATH_MARK = " \u203a "  # separator of a category path
+MATCH_ABOVE = 85  # of 100: more similar texts count as equal
 
 
 class Reward(NamedTuple):
-    """A purchase's score.
+    """Score of a purchase.
 
     Attributes:
-        total: in [0, 1].
+        total: the reward, in [0, 1].
         parts: the original's sub-scores (r_type, r_att, w_att, query_match, category_match, title_score, r_option and
-            w_option where the goal has options, r_price, w_price), and ``original_error`` where the original raises.
+            w_option if the goal has options, r_price, w_price), and ``original_error`` if the original raises.
     """
 
     total: float
@@ -39,13 +39,16 @@ class Reward(NamedTuple):
 
 
 def normalize_color(value: str | tuple[str, ...]) -> str:
-    """The first colour word that ``value`` holds (as a substring; of a tuple, as an element), else the value as text."""
+    """Reduce a value to its first colour word, else to text.
+
+    The word is a substring of a text, or an element of a tuple.
+    """
     return next((word for word in COLOR_WORDS if word in value), str(value))
 
 
 @lru_cache(maxsize=65536)
 def similar(first: str, second: str) -> bool:
-    """Whether the token set ratio of two texts, processed and rounded as thefuzz does, is above 85.
+    """Check whether the token set ratio of two texts, as in thefuzz, is above 85.
 
     Raises:
         MissingExtra: rapidfuzz is not installed.
@@ -58,7 +61,10 @@ def similar(first: str, second: str) -> bool:
 
 
 def has_attribute(product: Mapping[str, Any], attribute: str) -> bool:
-    """Whether a product has an attribute: one of its own is similar, or its text holds it (case-sensitive, as the original)."""
+    """Check whether a product has an attribute.
+
+    It has one if its own attributes include a similar one, or if its text contains it (case-sensitive, as in the original).
+    """
     return (
         any(similar(own, attribute) for own in product["Attributes"])
         or attribute in product["Title"].lower()
@@ -68,7 +74,7 @@ def has_attribute(product: Mapping[str, Any], attribute: str) -> bool:
 
 
 def option_matches(wanted: str | tuple[str, ...], chosen: str) -> bool:
-    """Whether a chosen option value satisfies a wanted one: only the values count, not the option's name."""
+    """Check whether a chosen option value matches a wanted one; option names are ignored."""
     return similar(normalize_color(chosen), normalize_color(wanted))
 
 
@@ -78,7 +84,7 @@ def type_score(
     product_nouns: Sequence[str],
     goal_nouns: Sequence[str],
 ) -> dict[str, Any]:
-    """The product type's part: r_type, query_match, category_match, title_score."""
+    """Score the product type: r_type, query_match, category_match, title_score."""
     query_match = product["query"] == goal["query"]
     own, wanted = (
         {part.strip() for part in of["product_category"].split(PATH_MARK.strip())} for of in (product, goal)
@@ -86,7 +92,7 @@ def type_score(
     category_match = len(own & wanted) >= 2
     title_score = len(set(product_nouns) & set(goal_nouns)) / len(goal_nouns) if goal_nouns else 0.2
     r_type = 1.0 if query_match or category_match or title_score > 0.2 else 0.5
-    if title_score == 0.0:  # these two override a match of query and category
+    if title_score == 0.0:  # overrides a match of query and category, as does the next case
         r_type = 0.0
     elif title_score < 0.1:
         r_type = 0.1
@@ -108,25 +114,32 @@ def score(
 ) -> Reward:
     """Score a purchase.
 
+    >>> lamp = {"Title": "Zuno floor lamp", "Description": "", "BulletPoints": [], "Attributes": ["dimmable"],
+    ...         "query": "floor lamp", "product_category": "Home \u203a Lamps"}
+    >>> goal = {"attributes": ["dimmable"], "goal_options": [], "price_upper": 50.0,
+    ...         "query": "floor lamp", "product_category": "Home \u203a Lamps"}
+    >>> score(lamp, goal, {}, 30.0, ["lamp"], ["lamp"]).total
+    1.0
+
     Args:
-        product: what was bought: Title, Description, BulletPoints, Attributes, query, product_category.
-        goal: what was asked for: attributes, goal_options (a list of values, or name -> value), price_upper, query,
+        product: the bought product: Title, Description, BulletPoints, Attributes, query, product_category.
+        goal: the goal: attributes, goal_options (a list of values, or name -> value), price_upper, query,
             product_category.
         options: option name -> chosen value.
-        price: of the product.
+        price: price of the bought product.
         product_nouns: nouns of the bought product's title, in lower case.
         goal_nouns: nouns of the target's title; duplicates count.
 
     Returns:
-        The total and its parts. Where the original raises, the part that it cannot compute counts as not met (a price
-        bound that is not positive) or drops out (a goal without attributes), and ``original_error`` names the error.
+        The total and its parts. If the original raises, ``original_error`` names the error: a price bound that is not
+        positive counts as not met, and a goal without attributes drops that part.
 
     Raises:
         MissingExtra: rapidfuzz is not installed.
     """
     kind = type_score(product, goal, product_nouns, goal_nouns)
     attributes, wanted = goal["attributes"], goal["goal_options"]
-    # The original passes (name, value) pairs of a dict on as they are; their text is then compared.
+    # The original passes (name, value) pairs of a dict unchanged and compares their text.
     wanted_values = list(wanted.items()) if isinstance(wanted, Mapping) else list(wanted)
     count = len(attributes) + len(wanted_values) + 1
     attribute_hits = sum(has_attribute(product, attribute) for attribute in attributes)

@@ -1,6 +1,6 @@
-"""Rules of WebShop: a pure function from (task, state, action) to an outcome.
+"""Rules of WebShop: a pure function from task, state and action to an outcome.
 
-Where searching and clicking lead is in ``navigation``, the score of a purchase in ``reward``.
+Transitions are in ``pages``, the score of a purchase in ``reward``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tstar_envs.outcome import Outcome
 
 
 class Conditions(NamedTuple):
-    """What an environment plays under.
+    """Settings of an environment that the rules need.
 
     Attributes:
-        shop: what is sold.
+        shop: the shop.
         observation: form of the observations, one of ``text.OBSERVATIONS``.
-        exact: only actions count that are written exactly as the original wants them.
+        exact: True accepts only actions in the original's exact form.
     """
 
     shop: Shop
@@ -39,20 +39,20 @@ class Conditions(NamedTuple):
 
     @property
     def catalogue(self) -> Catalogue:
-        """The products of the shop."""
+        """Catalogue of the shop."""
         return self.shop.catalogue
 
     def page(self, task: Task, state: State, reward: float = 0.0) -> str:
-        """What the agent sees."""
+        """Render the page as an observation."""
         return render(self.catalogue, state, task.instruction, self.observation, reward)
 
     def extra(self, state: State) -> dict[str, Any]:
-        """The entries of ``info`` that every page has."""
+        """Collect the ``info`` entries of every page."""
         return {"search_available": state.page == "search", "tagger": self.catalogue.tagger}
 
 
 def apply(task: Task, state: State, action: str, conditions: Conditions) -> Outcome[State]:
-    """What an action does."""
+    """Apply an action."""
     catalogue = conditions.catalogue
     buttons = clickables(catalogue, state)
     parsed = parse_action(action) if conditions.exact else read_action(action, buttons)
@@ -75,7 +75,7 @@ def apply(task: Task, state: State, action: str, conditions: Conditions) -> Outc
 
 
 def score_of(catalogue: Catalogue, task: Task, state: State) -> Reward:
-    """What the product looked at scores with the options chosen."""
+    """Score the current product with the chosen options."""
     product = current_product(catalogue, state)
     price = catalogue.price(catalogue.find(state.asin) or 0)
     return score(product, task.goal, dict(state.options), price, product["nouns"], task.nouns)

@@ -1,4 +1,4 @@
-"""Search as Lucene does it: English analysis, Porter's stemmer, and BM25 postings."""
+"""Search engine equivalent to Lucene's: English analysis, Porter stemmer, BM25."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _is_consonant(word: str, i: int) -> bool:
         return False
     if word[i] != "y":
         return True
-    # Of a row of y's every second one is a consonant; counted, so that no long row recurses.
+    # In a run of y's every second one is a consonant; counted, to avoid deep recursion.
     first = i
     while first > 0 and word[first - 1] == "y":
         first -= 1
@@ -86,7 +86,7 @@ def _is_consonant(word: str, i: int) -> bool:
 
 
 def _measure(word: str) -> int:
-    """How many vowel-consonant sequences a stem has."""
+    """Count the vowel-consonant sequences of a stem."""
     kinds = [_is_consonant(word, i) for i in range(len(word))]
     return sum(not before and after for before, after in pairwise(kinds))
 
@@ -113,7 +113,7 @@ def _short_end(word: str) -> bool:
 
 
 def stem(word: str) -> str:
-    """Porter's stem of a lower-case word, as Lucene's PorterStemmer gives it."""
+    """Stem a lower-case word, as Lucene's PorterStemmer does."""
     if len(word) <= 2:
         return word
     return _step_5(_step_4(_step_3(_step_2(_step_1(word)))))
@@ -185,7 +185,7 @@ STOP_WORDS = frozenset(
     "a an and are as at be but by for if in into is it no not of on or such that "
     "the their then there these they this to was will with".split()
 )
-LONGEST_TOKEN = 255  # a longer run is cut into tokens of this length, as Lucene does
+LONGEST_TOKEN = 255  # longer runs are split into tokens of this length, as in Lucene
 # Runs of word characters, joined by some marks between letters and others between digits; single ideographs; emoji.
 _IDEOGRAPH = "\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f"
 _WORD = rf"[^\W{_IDEOGRAPH}]"
@@ -196,7 +196,7 @@ _TOKEN = re.compile(
 
 
 def tokenize(text: str) -> list[str]:
-    """The tokens of a lower-cased text before stop words and stemming."""
+    """Tokenize a lower-cased text, before stop words and stemming."""
     tokens = [token for token in _TOKEN.findall(text) if token.strip("_")]
     if any(len(token) > LONGEST_TOKEN for token in tokens):
         tokens = [
@@ -207,29 +207,29 @@ def tokenize(text: str) -> list[str]:
 
 @lru_cache(maxsize=200_000)
 def term_of(token: str) -> str:
-    """The index term of a token, "" for a stop word."""
+    """Convert a token to its index term, "" for a stop word."""
     if token.endswith(("'s", "\u2019s")):
         token = token[:-2]
     return "" if token in STOP_WORDS else stem(token)
 
 
 def analyze(text: str) -> list[str]:
-    """The index terms of a text, in order."""
+    """Convert a text to index terms, in order."""
     return [term for term in map(term_of, tokenize(text.lower())) if term]
 
 
-NEARLY = 1 - 1e-4  # sums of so many 4-byte numbers are exact to this share
-POSTING_BYTES = 8  # a document and its impact
-LOOK_UP_COST = 16  # adding so many documents of a term takes as long as looking one up
-MOST_TERMS = 1024  # different terms of a query that count; Lucene refuses longer queries
+NEARLY = 1 - 1e-4  # relative accuracy of float32 sums over a query's terms
+POSTING_BYTES = 8  # a document number and its impact
+LOOK_UP_COST = 16  # cost of one look-up, in additions of a document
+MOST_TERMS = 1024  # maximum distinct terms of a query; Lucene refuses longer queries
 Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Postings:
-    """An index: ``starts[t]:starts[t + 1]`` is where term t's documents and their impacts are, ``bounds[t]`` the greatest impact.
+    """Inverted index: term t has documents and impacts at ``starts[t]:starts[t + 1]`` and maximum impact ``bounds[t]``.
 
-    ``order[d]`` decides between documents of equal scores; None: the document number does.
+    Ties are broken by ``order[d]``, or by document number if it is None.
     """
 
     starts: Array
@@ -240,11 +240,11 @@ class Postings:
     order: Array | None = None
 
     def search(self, terms: Sequence[int], limit: int) -> tuple[int, ...]:
-        """The best ``limit`` documents that hold any of the terms, best first, ties by ``order``.
+        """Search for the best ``limit`` documents with any of the terms, best first, ties by ``order``.
 
         Args:
-            terms: numbers of the query's terms; a repeated term counts as often.
-            limit: how many at most.
+            terms: numbers of the query's terms; a repeated term counts repeatedly.
+            limit: maximum number of documents.
         """
         weights: dict[int, int] = {}
         for term in sorted(terms):
@@ -254,21 +254,24 @@ class Postings:
         }
         found = self.candidates(weights, limit)
         scores = np.zeros(len(found), np.float64)
-        for term, weight in weights.items():  # in one order for all, so that equal documents have equal sums
+        for (
+            term,
+            weight,
+        ) in weights.items():  # the same order for all, so that equal documents have equal sums
             scores += self._looked_up(term, weight, found)
         kept = scores.astype(np.float32)
         places = found if self.order is None else self.order[found]
         return tuple(int(document) for document in found[np.lexsort((places, -kept))[:limit]])
 
     def size_of(self, terms: Iterable[int]) -> int:
-        """Bytes of the rows of some terms."""
+        """Compute the size in bytes of the rows of some terms."""
         return sum(int(self.starts[term + 1] - self.starts[term]) for term in set(terms)) * POSTING_BYTES
 
     def _row(self, term: int) -> slice:
         return slice(int(self.starts[term]), int(self.starts[term + 1]))
 
     def _looked_up(self, term: int, weight: int, wanted: Array) -> Array:
-        """What a term adds to the given documents (ascending)."""
+        """Compute a term's contribution to the given documents (ascending)."""
         row = self._row(term)
         documents = self.documents[row]
         places = np.minimum(np.searchsorted(documents, wanted), len(documents) - 1)
@@ -277,27 +280,32 @@ class Postings:
         )
 
     def _add(self, term: int, weight: int, sums: Array) -> Array:
-        """Add a whole term to the sums of all documents; the new sums of its own documents."""
+        """Add a term to the sums of all documents.
+
+        Returns the new sums of its documents.
+        """
         row = self._row(term)
-        documents = self.documents[row].astype(np.intp)  # once, instead of within each of the two accesses
-        # No document stands twice in a term's row, so that plain indexing adds up rightly.
+        documents = self.documents[row].astype(np.intp)  # converted once for both accesses
+        # A term's row has no document twice, so fancy indexing adds correctly.
         here: Array = sums.take(documents)
         here += self.impacts[row] if weight == 1 else self.impacts[row] * np.float32(weight)
         sums[documents] = here
         return here
 
     def candidates(self, weights: Mapping[int, int], limit: int) -> Array:
-        """Documents, ascending, among which are the best ``limit``; sums are rounded here, so all are kept that come near.
+        """Find documents, ascending, that include the best ``limit``.
+
+        Sums are rounded here, so near ties are kept.
 
         Args:
-            weights: how often each term of the query counts, for terms that some document has.
-            limit: how many are wanted.
+            weights: count of each query term, for terms in the index.
+            limit: number of best documents.
         """
         most = {term: float(self.bounds[term]) * weight for term, weight in weights.items()}
         order = sorted(most, key=lambda term: (-most[term], term))
         left = sum(most.values())
         sums = np.zeros(self.count, np.float32)
-        reached = 0.0  # what at least ``limit`` documents have already
+        reached = 0.0  # score that at least ``limit`` documents have reached
         done = 0
         for term in order:
             if left < reached * NEARLY:
@@ -305,7 +313,7 @@ class Postings:
             reached = _raised(reached, self._add(term, weights[term], sums), limit)
             left -= most[term]
             done += 1
-        # The rows' type: no row is copied.
+        # The dtype of the rows, so that no row is copied.
         found = np.flatnonzero(sums > max(0.0, reached * NEARLY - left)).astype(np.uint32)
         kept = sums[found]
         for term in order[done:]:
@@ -323,17 +331,17 @@ class Postings:
 
 
 def _raised(reached: float, sums: Array, limit: int) -> float:
-    """The limit-th greatest of the sums, if that is more than ``reached``."""
+    """Raise ``reached`` to the limit-th greatest sum if that is larger."""
     more = sums[sums > reached]
     return float(np.partition(more, -limit)[-limit]) if len(more) >= limit else reached
 
 
 K1, B = 0.9, 0.4
-_EXACT_LENGTHS = 24  # Lucene keeps shorter lengths exactly, longer ones with four significant bits
+_EXACT_LENGTHS = 24  # Lucene stores shorter lengths exactly, longer ones with four significant bits
 
 
 def lossy_length(length: int) -> int:
-    """A document length after Lucene's SmallFloat byte and back."""
+    """Round a document length through Lucene's one-byte SmallFloat."""
     if length < _EXACT_LENGTHS:
         return length
     rest = length - _EXACT_LENGTHS
@@ -343,7 +351,7 @@ def lossy_length(length: int) -> int:
 
 @dataclass(frozen=True)
 class Batch:
-    """Postings of consecutive documents: (term, document, count) sorted by term, then document, and the documents' lengths."""
+    """Postings of consecutive documents: (term, document, count) sorted by term and document, and document lengths."""
 
     terms: Array
     documents: Array
@@ -351,7 +359,7 @@ class Batch:
     lengths: Array
 
     def save(self, path: Path) -> None:
-        """Write the batch; under its name only when it is whole, so that an interrupted build can go on."""
+        """Save the batch atomically, so that an interrupted build can resume."""
         with whole_file(path) as handle:
             np.savez(
                 handle, terms=self.terms, documents=self.documents, counts=self.counts, lengths=self.lengths
@@ -359,13 +367,13 @@ class Batch:
 
     @staticmethod
     def load(path: Path) -> Batch:
-        """Read what ``save`` wrote."""
+        """Load a saved batch."""
         with np.load(path) as kept:
             return Batch(kept["terms"], kept["documents"], kept["counts"], kept["lengths"])
 
 
 def make_batch(documents: Iterable[Iterable[int]], first: int) -> Batch:
-    """The batch of documents given as numbers of their terms; they are numbered from ``first``."""
+    """Create a batch from documents given as term numbers; documents are numbered from ``first``."""
     terms, lengths = array("I"), array("I")
     for document in documents:
         before = len(terms)
@@ -386,7 +394,10 @@ def make_batch(documents: Iterable[Iterable[int]], first: int) -> Batch:
 
 
 def merge(batches: Sequence[Batch | Path], terms: int, folder: Path | None = None) -> Postings:
-    """One index of all batches, in memory or as files in ``folder``; batches given as paths are read one at a time."""
+    """Merge batches into one index, in memory or in files of ``folder``.
+
+    Batches given as paths are loaded one at a time.
+    """
 
     def opened(batch: Batch | Path) -> Batch:
         return Batch.load(batch) if isinstance(batch, Path) else batch

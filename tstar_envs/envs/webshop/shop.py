@@ -1,4 +1,4 @@
-"""Shops: a catalogue with its tasks."""
+"""Shops: a catalogue with its tasks, noun taggers, and build plans."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tstar_envs.envs.webshop.catalogue import Catalogue, Product
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One goal.
+    """One shopping goal.
 
     Attributes:
         id: unique in its shop.
         split: train, valid or test.
-        goal: the original's goal fields.
-        nouns: of the target's title.
-        query: the obvious query for it.
+        goal: goal with the original's fields.
+        nouns: nouns of the target's title.
+        query: obvious search query for the target.
     """
 
     id: str
@@ -38,7 +38,7 @@ class Task:
 
 
 def task_to_record(task: Task) -> dict[str, Any]:
-    """A task as a line of a file."""
+    """Convert a task to a JSON record."""
     return {
         "id": task.id,
         "split": task.split,
@@ -49,7 +49,7 @@ def task_to_record(task: Task) -> dict[str, Any]:
 
 
 def task_from_record(record: dict[str, Any]) -> Task:
-    """The task of such a line."""
+    """Convert a JSON record to a task."""
     goal = record["goal"]
     return Task(
         record["id"], record["split"], goal, tuple(record["nouns"]), record["query"], goal["instruction_text"]
@@ -58,11 +58,13 @@ def task_from_record(record: dict[str, Any]) -> Task:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Shop(LoadedTasks[Task]):
-    """The tasks of a shop and its catalogue; they travel between processes by how the shop is opened.
+    """Tasks of a shop, with their catalogue.
+
+    A pickled shop is reopened in the other process.
 
     Attributes:
         catalogue: the products and their index.
-        opener: a function and its arguments, which give this shop again.
+        opener: function and arguments that reopen this shop.
     """
 
     catalogue: Catalogue
@@ -80,7 +82,7 @@ def make_shop(
     *arguments: Any,
     left_out: LeftOut = NOTHING_LEFT_OUT,
 ) -> Shop:
-    """A shop of these tasks, which ``opener(*arguments)`` gives again."""
+    """Create a shop that ``opener(*arguments)`` reopens."""
     return Shop(
         "WebShop",
         tier,
@@ -95,7 +97,7 @@ def make_shop(
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 
 
-# Words of product titles that are no nouns: closed classes, frequent adjectives, verbs and adverbs.
+# Words of product titles that are not nouns: closed classes, frequent adjectives, verbs and adverbs.
 _NOT_NOUNS = frozenset(
     "a about above after all also an and any are as at be been before below between both but by can could do does down each either "
     "enough every few for from had has have how if in inside into is it its itself less like many may more most much must near neither "
@@ -120,14 +122,14 @@ _ADJECTIVE_ENDINGS = ("able", "ible", "ful", "less", "ous", "ive", "ly")
 
 
 class Tagger(NamedTuple):
-    """Finds the nouns of a title, lower-cased, in order, with duplicates."""
+    """Noun tagger; gives the nouns of a title, lower-cased, in order, with duplicates."""
 
     name: str
     nouns: Callable[[str], list[str]]
 
 
 def lexicon_nouns(title: str) -> list[str]:
-    """Nouns by exclusion: what is no number, no listed word and has no ending of adjectives or adverbs."""
+    """Find nouns by exclusion: drop numbers, listed words, and words with adjective or adverb endings."""
     words = _WORD.findall(title.lower())
     return [
         w
@@ -143,13 +145,13 @@ MODELS = ("en_core_web_lg", "en_core_web_md", "en_core_web_sm")
 
 
 def best_tagger() -> Tagger:
-    """SpaCy's largest installed English model, else the bundled lexicon.
+    """Choose spaCy's largest installed English model, else the bundled lexicon.
 
-    The model is loaded when the first title is read: a store whose nouns were found before needs its name only.
+    The model is loaded with the first title; a built store only needs the tagger's name.
     """
     if not find_spec("spacy"):
         return LEXICON
-    from importlib.metadata import PackageNotFoundError, version  # a third of what making a shop loads
+    from importlib.metadata import PackageNotFoundError, version  # slow to import
 
     for model in MODELS:
         try:
@@ -161,7 +163,7 @@ def best_tagger() -> Tagger:
 
 @lru_cache(maxsize=1)
 def spacy_pipeline(model: str) -> Callable[[str], Any]:
-    """An installed model of spaCy, with no more than its tagger needs."""
+    """Load a spaCy model with only the components that tagging needs."""
     import spacy
 
     pipeline: Callable[[str], Any] = spacy.load(model, disable=["parser", "ner", "lemmatizer"])
@@ -172,26 +174,26 @@ def _spacy_nouns(model: str, title: str) -> list[str]:
     return [token.text.lower() for token in spacy_pipeline(model)(title) if token.pos_ in ("NOUN", "PROPN")]
 
 
-FORMAT = 3  # to be raised with every change of the files or of what they hold, the analysis of texts included
+FORMAT = 3  # raise with every change of the files or their contents, including text analysis
 
 
 def webshop_home() -> Path:
-    """``$TSTAR_DATA/webshop``."""
+    """Find the folder ``$TSTAR_DATA/webshop``."""
     return locate.data_home() / "webshop"
 
 
 class Plan(NamedTuple):
-    """What a store is made from.
+    """Build plan of a store.
 
     Attributes:
-        store: its folder.
-        products: reads the products, the same on every call.
-        price: draws the price of one.
-        tagger: finds the nouns of those that come without.
-        tasks: makes the tasks, when the catalogue is there.
-        large: whether building takes minutes and must not be done in memory.
+        store: folder of the store.
+        products: reads the products; the same on every call.
+        price: draws the price of a product.
+        tagger: tags titles of products without nouns.
+        tasks: creates the tasks from the catalogue.
+        large: True if the build takes minutes and must not be done in memory.
         by_asin: see ``Catalogue``.
-        faults: collect what of products and goals cannot be used, where they come from outside.
+        faults: collect unusable products and goals of external files.
     """
 
     store: Path
@@ -205,12 +207,12 @@ class Plan(NamedTuple):
 
 
 def store_folder(origin: str, sources: Sequence[Path], *variant: Any) -> Path:
-    """Where the store of some source files lies.
+    """Compute the folder of the store of some source files.
 
     Args:
-        origin: what names the set, whatever is in it at the moment.
-        sources: its files; another size or time of change means another store.
-        variant: what else the store depends on.
+        origin: name of the set, independent of its contents.
+        sources: source files; a changed size or modification time gives another store.
+        variant: further settings that the store depends on.
     """
     now = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in sources]
     return webshop_home() / "stores" / "-".join(map(_digest, ((FORMAT, origin), now, variant)))

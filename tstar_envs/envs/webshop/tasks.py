@@ -1,4 +1,4 @@
-"""Shops by the option ``data``: built once as a store by one process, then mapped by all."""
+"""Shop loading: a store is built once by one process and memory-mapped by all."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ from tstar_envs.utils import SPLITS
 
 
 def term_numbers(product: Product, numbers: dict[str, int]) -> Iterator[int]:
-    """Numbers of the tokens of a product that are no stop words; new tokens get the next number, stop words one below zero."""
+    """Convert a product to token numbers without stop words.
+
+    New tokens get the next number, stop words a negative one.
+    """
     for token in tokenize(indexed_text(product)):
         number = numbers.get(token)
         if number is None:
@@ -65,7 +68,10 @@ def term_numbers(product: Product, numbers: dict[str, int]) -> Iterator[int]:
 
 
 def vocabulary_of(numbers: dict[str, int]) -> tuple[SortedKeys, Array]:
-    """Terms in order, and for each token number its term: tokens are numbered while reading, several share a term."""
+    """Build the sorted terms, and the map from token number to term.
+
+    Several tokens may share a term.
+    """
     terms = sorted({term.encode("utf-8", "surrogatepass") for term in map(term_of, numbers) if term})
     place = {term: number for number, term in enumerate(terms)}
     lookup = np.zeros(len(numbers) + 1, np.uint32)
@@ -76,7 +82,10 @@ def vocabulary_of(numbers: dict[str, int]) -> tuple[SortedKeys, Array]:
 
 
 def renumber(batch: Batch, lookup: Array) -> Batch:
-    """A batch over terms from one over tokens: tokens of one term add up within a document."""
+    """Convert a batch over tokens to one over terms.
+
+    Tokens of one term add up within a document.
+    """
     keys = lookup[batch.terms].astype(np.uint64) << np.uint64(32) | batch.documents.astype(np.uint64)
     unique, where = np.unique(keys, return_inverse=True)
     counts = np.bincount(where, weights=batch.counts, minlength=len(unique)).astype(np.uint32)
@@ -88,14 +97,14 @@ def renumber(batch: Batch, lookup: Array) -> Batch:
     )
 
 
-BATCH = 20_000  # documents: what an interrupted build loses at most, and what it holds in memory at a time
+BATCH = 20_000  # documents in memory; an interrupted build loses at most one batch
 META = "meta.json"
 
 
 def collect(
     products: Iterable[Product], price: Callable[[Product], float], tagger: str, by_asin: bool = False
 ) -> Catalogue:
-    """Keep products, whose nouns ``tagger`` found, in memory."""
+    """Build a catalogue in memory from products that ``tagger`` has tagged."""
     kept = list(products)
     numbers: dict[str, int] = {}
     batch = search.make_batch((term_numbers(product, numbers) for product in kept), 0)
@@ -119,15 +128,15 @@ def build_store(
     report: Callable[[int], None] = lambda _: None,
     beside: Callable[[Path], None] = lambda _: None,
 ) -> None:
-    """Write a store that ``Catalogue.open`` maps. An interrupted build goes on after its last whole batch.
+    """Build a store for ``Catalogue.open``. An interrupted build resumes after its last complete batch.
 
     Args:
-        folder: where to; work in progress lies in ``<folder>.partial`` until all is there.
-        products: in order; the same on every call for one folder.
+        folder: target; work in progress is in ``<folder>.partial``.
+        products: products in order; the same on every call for one folder.
         price: draws the price of a product.
-        tagger: finds the nouns of the products that come without.
-        report: called with the number of products done, after each batch.
-        beside: called with the folder in progress once all products were read; what it writes there is there with the store or not at all.
+        tagger: tags titles of products without nouns.
+        report: called after each batch with the number of products done.
+        beside: called with the partial folder after all products were read. Its files are published together with the store.
     """
     partial = folder.with_name(folder.name + ".partial")
     partial.mkdir(parents=True, exist_ok=True)
@@ -141,7 +150,7 @@ def build_store(
             if not (done := stems[-1].with_suffix(".done")).is_file():
                 _build_batch(stems[-1], chunk, len(asins), price, tagger, numbers)
             finished = json.loads(done.read_text(encoding="utf-8"))
-            numbers.update(finished["tokens"])  # tokens keep the numbers of the first run
+            numbers.update(finished["tokens"])  # keep the token numbers of the first run
             for asin in finished["asins"]:
                 asins[asin_key(asin)] = len(asins)
             report(len(asins))
@@ -177,13 +186,13 @@ def _build_batch(
 
 
 def add_nouns(product: Product, tagger: Tagger) -> None:
-    """Note the nouns of a product's title, if that was not done before."""
+    """Tag the nouns of a product's title, if not done yet."""
     if "nouns" not in product:
         product["nouns"] = tagger.nouns(product["name"])
 
 
 def _join(partial: Path, stems: list[Path], numbers: dict[str, int], asins: dict[bytes, int]) -> None:
-    """Put the batches of a build together."""
+    """Merge the batches of a build."""
     SortedKeys.collect(asins).save(partial, "asins")
     terms, lookup = vocabulary_of(numbers)
     terms.save(partial, "terms")
@@ -208,22 +217,24 @@ LEFT_OUT = ("left_out_products.json", "left_out_goals.json")
 
 
 def open_plan(plan: Plan) -> tuple[Catalogue, list[Task], LeftOut]:
-    """Map the store of a plan, after building it if need be; what its sources held that cannot be used comes last.
+    """Open the store of a plan, building it if needed.
+
+    Returns catalogue, tasks and what was left out.
 
     Raises:
         BadData: the store's files are damaged.
-        WriteFailed: a large store cannot be written. A small one is then built in memory, with a warning.
+        WriteFailed: a large store cannot be written. (A small one is built in memory instead, with a warning.)
     """
     if not (plan.store / TASKS).is_file():
         try:
             _build(plan)
-        except TStarError:  # the sources are to blame; some of these are OSErrors too
+        except TStarError:  # an error of the sources; some are OSErrors too
             raise
         except OSError as error:
             problem = f"WebShop's catalogue cannot be kept in {plan.store.parent} ({error})"
             if plan.large:
                 raise WriteFailed(
-                    f"{problem}. Make room and try again (it goes on), or set TSTAR_DATA to another folder"
+                    f"{problem}. Free disk space and try again (the build resumes), or set TSTAR_DATA to another folder"
                 ) from error
             warnings.warn(
                 f"{problem}: every process holds its own copy. Set TSTAR_DATA to a folder that can be written",
@@ -240,7 +251,7 @@ def open_plan(plan: Plan) -> tuple[Catalogue, list[Task], LeftOut]:
         return Catalogue.open(plan.store, plan.by_asin), tasks, left_out[0].plus(left_out[1])
     except (OSError, EOFError, ValueError, KeyError) as error:
         raise BadData(
-            f"WebShop's store {plan.store} is damaged ({error!r}); delete this folder, then it is built anew"
+            f"WebShop's store {plan.store} is damaged ({error!r}); delete this folder to rebuild it"
         ) from error
 
 
@@ -268,7 +279,7 @@ def _build(plan: Plan) -> None:
                 handle.writelines(f"{json.dumps(task_to_record(task))}\n".encode() for task in tasks)
         for other in plan.store.parent.glob(f"{origin}-*"):
             if not other.name.startswith(f"{origin}-{now}-"):
-                # A process may have it open where that forbids removing it.
+                # On some systems a folder that another process has open cannot be removed.
                 shutil.rmtree(other, ignore_errors=True)
 
 
@@ -278,7 +289,7 @@ def _write_left_out(plan: Plan, number: int, folder: Path) -> None:
 
 @contextmanager
 def _only_one(path: Path) -> Iterator[None]:
-    """One process at a time; the others wait. The lock ends with its process, however that ends."""
+    """Lock out other processes, which wait. The lock is released when its process ends."""
     with open(path, "ab") as handle:
         if sys.platform != "win32":
             import fcntl
@@ -289,7 +300,7 @@ def _only_one(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _shown(plan: Plan) -> Iterator[Callable[[int], None]]:
-    """Progress on the terminal where it takes long."""
+    """Show progress on the terminal for a long build."""
     if not plan.large:
         yield lambda done: None
         return
@@ -315,7 +326,7 @@ def _products_in(folder: Path) -> Path | None:
 
 
 def published_products() -> Published:
-    """The original's products, of which ``auto`` makes the shop when they are there."""
+    """Describe the original's product files; ``auto`` uses them if they exist."""
     return Published(
         "WebShop's original products",
         _products_in(webshop_home()),
@@ -332,12 +343,12 @@ def _first_product(products: Path) -> None:
 
 
 def find_tier(data: PathLike) -> tuple[str, Path]:
-    """The tier and the folder that an environment's ``data`` option means.
+    """Resolve an environment's ``data`` option to tier and folder.
 
     Raises:
-        UnknownOption: an empty path.
-        MissingData: nothing there.
-        BadData: a pipe, a device, or a name that the system refuses.
+        UnknownOption: the path is empty.
+        MissingData: the path does not exist.
+        BadData: the path is a pipe, a device, or an invalid name.
     """
     tier = choose_tier(data, lambda: published_products().found is not None)
     if tier == "path":
@@ -346,18 +357,22 @@ def find_tier(data: PathLike) -> tuple[str, Path]:
 
 
 def load_shop(data: PathLike, seed: int = 0, skip_bad: bool = False) -> Shop:
-    """Open a shop; one that was opened in this process and did not change since is the same.
+    """Open a shop, cached in the process until its files change.
+
+    >>> shop = load_shop("mini")
+    >>> len(shop.catalogue)
+    1000
 
     Args:
         data: ``mini`` (shipped), ``full`` (``$TSTAR_DATA/webshop``), ``auto``, or a folder with ``items_shuffle*.json``,
             ``items_ins_v2*.json``, ``items_human_ins.json`` and, to fix the draws, ``goals.json`` and ``prices.json``.
-        seed: of the drawn prices and price limits.
-        skip_bad: leave out products and goals that cannot be used; ``left_out`` says how many and why.
+        seed: seed of the drawn prices and price limits.
+        skip_bad: skip unusable products and goals; ``left_out`` tells how many and why.
 
     Raises:
-        UnknownOption: an empty path.
-        MissingData: the folder, its product file, or goals for its products are not there.
-        BadData: a file cannot be used, or something in it; file, line and field of all are named.
+        UnknownOption: the path is empty.
+        MissingData: the folder, its product file, or goals for its products are missing.
+        BadData: a file or an entry is unusable; the message lists file, line and field of each.
         WriteFailed: the store of large files cannot be written.
     """
     check_skip_bad(skip_bad)
@@ -373,13 +388,16 @@ def load_shop(data: PathLike, seed: int = 0, skip_bad: bool = False) -> Shop:
 
 @lru_cache(maxsize=8)
 def open_shop(tier: str, folder: Path, data: str, seed: int, skip_bad: bool, sources: Stamped) -> Shop:
-    """``load_shop`` once the files are known."""
+    """Open a shop whose files are known."""
     catalogue, tasks, left_out = open_plan(_plan(tier, folder, seed, skip_bad))
     return make_shop(tier, catalogue, tasks, load_shop, data, seed, skip_bad, left_out=left_out)
 
 
 def _plan(tier: str, folder: Path, seed: int, skip_bad: bool) -> Plan:
-    """How a shop is built; what reads the original's files is loaded where there are such files only."""
+    """Create the build plan of a shop.
+
+    The reader of the original's files is imported only if needed.
+    """
     if tier == "mini":
         return _mini_plan()
     from tstar_envs.envs.webshop import original
@@ -399,6 +417,6 @@ def _mini_plan() -> Plan:
 
 
 def survey_mini() -> dict[str, int]:
-    """How many tasks each shipped split has, without building the catalogue."""
+    """Count the tasks of each shipped split, without building the catalogue."""
     splits = [record["split"] for record in read_shipped_records(GOALS)]
     return {split: splits.count(split) for split in SPLITS}

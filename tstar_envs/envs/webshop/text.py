@@ -1,4 +1,4 @@
-"""Texts: the original's two forms of a page, this project's own, and the prompt."""
+"""Texts that agents see: three forms of a page, and the prompt."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import NamedTuple
 from tstar_envs.envs.webshop.catalogue import Catalogue
 from tstar_envs.envs.webshop.pages import State, current_product, results, sub_texts
 
-TEXT_OPTIONS = "text_options"  # our form; the others are the original's
+TEXT_OPTIONS = "text_options"  # this project's form; the others are the original's
 OBSERVATIONS = (TEXT_OPTIONS, "text", "text_rich")
 
 
 class Node(NamedTuple):
-    """A piece of visible text; ``kind`` is text, button, option or product."""
+    """Visible text of a page; ``kind`` is text, button, option or product."""
 
     text: str
     kind: str = "text"
 
 
 def nodes(catalogue: Catalogue, state: State, instruction: str, reward: float) -> list[Node]:
-    """The page's visible text in the original's order."""
+    """List the visible texts of a page, in the original's order."""
     head = [Node("Instruction:"), Node(instruction)]
     if state.page == "search":
         return [Node("WebShop"), *head, Node("Search", "button")]
@@ -45,7 +45,7 @@ def nodes(catalogue: Catalogue, state: State, instruction: str, reward: float) -
 
 
 def _done(state: State, reward: float) -> list[Node]:
-    # As a Jinja template writes it: keys in order, and what HTML minds as escapes.
+    # Like the original's Jinja template: sorted keys, HTML-escaped.
     options = json.dumps(dict(state.options), sort_keys=True)
     for mark in "<>&'":
         options = options.replace(mark, f"\\u{ord(mark):04x}")
@@ -59,13 +59,13 @@ def _done(state: State, reward: float) -> list[Node]:
 
 
 def as_text(page: list[Node]) -> str:
-    """The original's ``text`` form."""
+    """Render a page in the original's ``text`` form."""
     return " [SEP] ".join(node.text.strip() for node in page if node.text not in ("", "\n"))
 
 
 def as_rich_text(page: list[Node], state: State) -> str:
-    """The original's ``text_rich`` form."""
-    # The original looks a text up in the address, where options stand as JSON: what JSON escapes is never found there.
+    """Render a page in the original's ``text_rich`` form."""
+    # The original searches for a text in the URL, where options are JSON; JSON-escaped text is never found.
     chosen = (
         {part for option in state.options for part in option if json.dumps(part) == f'"{part}"'}
         if state.page == "item"
@@ -85,7 +85,10 @@ def as_rich_text(page: list[Node], state: State) -> str:
 
 
 def with_options(catalogue: Catalogue, state: State, instruction: str, reward: float) -> str:
-    """Our form: a line per thing; the chosen options, what was read and what was opened are named, as a browser marks visited links."""
+    """Render a page in this project's form.
+
+    It has one line per item, with chosen options and visited pages marked.
+    """
     if state.page == "search":
         return f"Instruction: {instruction}\nButtons: search"
     if state.page == "done":
@@ -125,7 +128,7 @@ def _chosen(state: State) -> str:
 def render(
     catalogue: Catalogue, state: State, instruction: str, observation: str, reward: float = 0.0
 ) -> str:
-    """The page in one of the three forms."""
+    """Render a page in one of the three forms."""
     if observation == TEXT_OPTIONS:
         return with_options(catalogue, state, instruction, reward)
     page = nodes(catalogue, state, instruction, reward)
@@ -149,5 +152,5 @@ _FORMS = {
 
 
 def prompt(style: str, horizon: int) -> str:
-    """The rules and the grammar of actions as an agent reads them."""
+    """Write the prompt: rules and action grammar."""
     return f"{_RULES.format(horizon=horizon)}\n\n{_FORMS[style]}"

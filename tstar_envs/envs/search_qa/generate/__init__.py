@@ -1,4 +1,4 @@
-"""Question generators, one module a set; loaded by practice and by the makers of the mini tier."""
+"""Question generators, one module per set, for the mini tier and for practice."""
 
 from tstar_envs.envs.search_qa.generate import hotpotqa, musique, single_facts, triviaqa, two_wiki
 

@@ -1,7 +1,7 @@
-"""Builds a part of the mini tier, proves it, and writes it; the build fails if a proof fails.
+"""Command line: build, prove and write a part of the mini tier.
 
-``python -m tstar_envs.envs.search_qa.generate NAME --out FOLDER``: NAME is a question set (``hotpotqa`` comes with the corpus of the
-plain world), or ``rich`` for the corpus of the rich world.
+Run ``python -m tstar_envs.envs.search_qa.generate NAME --out FOLDER``. NAME is a question set (``hotpotqa`` includes the corpus of
+the plain world), or ``rich`` for the corpus of the rich world. The build fails if a proof fails.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from tstar_envs.envs.search_qa.generate.files import NAMES, build, own_seed, wri
 
 
 def main() -> None:
-    """The command line.
+    """Run the command line.
 
     Raises:
-        ProofFailed: what was made is not what is promised.
+        ProofFailed: the result violates a guarantee.
     """
     parser = argparse.ArgumentParser(
         prog="python -m tstar_envs.envs.search_qa.generate",

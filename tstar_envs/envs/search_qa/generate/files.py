@@ -1,4 +1,4 @@
-"""Files of the mini tier, the same bytes for one seed on every machine, and practice."""
+"""Files of the mini tier, reproducible byte for byte from a seed, and practice sets."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ NAMES = (*GENERATORS, RICH_WORLD)
 
 
 def own_seed(name: str) -> int:
-    """The seed of what ships under a name."""
+    """Look up the seed of a shipped set or corpus."""
     return RICH.seed if name == RICH_WORLD else WORLDS[GENERATORS[name].question_set.world].seed
 
 
 def build(name: str, seed: int) -> dict[str, bytes]:
-    """File name (without ``.gz``) -> bytes of a question set, or of the rich world's corpus.
+    """Build a question set, or the rich world's corpus, as file name (without ``.gz``) -> bytes.
 
-    HotpotQA's questions lie beside the corpus of their world, every other set in a folder of its own.
+    HotpotQA's questions are in the folder of their corpus; every other set has its own folder.
 
     Raises:
-        ProofFailed: what was made is not what is promised.
+        ProofFailed: the result violates a guarantee.
     """
     if name == RICH_WORLD:
         mini = RICH.make(seed)
@@ -43,14 +43,14 @@ def build(name: str, seed: int) -> dict[str, bytes]:
 
 
 def corpus_bytes(mini: MiniWorld) -> bytes:
-    """The corpus as Search-R1's lines."""
+    """Serialize the corpus in Search-R1's format."""
     return "".join(
         json.dumps({"id": i, "contents": c}, ensure_ascii=False) + "\n" for i, c in mini.corpus
     ).encode()
 
 
 def questions_bytes(splits: Mapping[str, Sequence[Task]], prefix: str = "") -> dict[str, bytes]:
-    """File name (without ``.gz``) -> bytes of the questions of each split."""
+    """Serialize the questions of each split, as file name (without ``.gz``) -> bytes."""
     return {
         f"{prefix}{split}.jsonl": "".join(task_to_line(task) + "\n" for task in tasks).encode()
         for split, tasks in splits.items()
@@ -58,7 +58,7 @@ def questions_bytes(splits: Mapping[str, Sequence[Task]], prefix: str = "") -> d
 
 
 def task_to_line(task: Task) -> str:
-    """A task as a line of the shipped files: FlashRAG's fields, the rest under ``metadata``."""
+    """Serialize a task as a line: FlashRAG's fields, the rest under ``metadata``."""
     hops = [
         {
             "entity": h.entity,
@@ -92,9 +92,10 @@ QUESTIONS = 160
 
 @lru_cache(maxsize=8)
 def held_out_names(dataset: str = "hotpotqa") -> frozenset[str]:
-    """Two-word names in the shipped valid and test tasks; single words (countries, years) are closed classes.
+    """Collect the two-word names of the shipped valid and test tasks.
 
-    The sets over the rich world hold out each other's names too.
+    Single words (countries, years) may be reused.
+    Sets over the rich world also hold out each other's names.
     """
     world = question_set(dataset).world
     sets = [each.name for each in QUESTION_SETS if each.world == world] if world == RICH_WORLD else [dataset]
@@ -104,7 +105,7 @@ def held_out_names(dataset: str = "hotpotqa") -> frozenset[str]:
         for split in ("valid", "test")
         for task_id in shipped.by_split[split]
         for hop in shipped.tasks[task_id].hops
-        # TriviaQA looks for clues: "Garnet School and 1871"
+        # TriviaQA searches for clues: "Garnet School and 1871"
         for name in (*hop.entity.split(" and "), hop.value)
     }
     return frozenset(name for name in names if " " in name)
@@ -113,7 +114,10 @@ def held_out_names(dataset: str = "hotpotqa") -> frozenset[str]:
 def practice_set(
     seed: int | str, questions: int = QUESTIONS, dataset: str = "hotpotqa"
 ) -> tuple[QASet, list[tuple[str, str]]]:
-    """A fresh world's questions, in the shares of the shipped splits, and its corpus as (id, contents)."""
+    """Generate questions over a new world, and its corpus as (id, contents).
+
+    The kinds of questions have the proportions of the shipped splits.
+    """
     rng = StableRandom(f"practice/{seed}/questions")
     maker = WORLDS[question_set(dataset).world]
     mini = maker.make(f"practice/{seed}", {"train": maker.practice}, sorted(held_out_names(dataset)))

@@ -1,4 +1,4 @@
-"""Knowledge graph of invented people, works, organisations, cities and countries, and its names."""
+"""Knowledge graph of invented people, works, organisations, cities and countries."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ OCCUPATIONS: tuple[str, ...] = tuple(
     farmer librarian soldier actor printer historian astronomer banker merchant photographer
     """.split()
 )
-# Of the rich world alone.
+# Only in the rich world.
 MORE_OCCUPATIONS: tuple[str, ...] = tuple(
     """
     judge surgeon weaver potter jeweller gardener baker carpenter diplomat geologist physicist explorer publisher editor
@@ -106,7 +106,7 @@ GENRES: tuple[str, ...] = tuple(
     """.split()
 )
 AWARD_NOUNS: tuple[str, ...] = tuple("Prize Medal Award Order Trophy".split())  # second words of award names
-# Said before a given name.
+# Titles before a given name.
 NICKNAMES: tuple[str, ...] = tuple(
     "Old Young Tall Quiet Red Grey Bold Little Lucky Wise Silent Merry".split()
 )
@@ -151,7 +151,7 @@ REAL_NAMES: frozenset[str] = frozenset(
 )
 
 
-WORK_KINDS: dict[str, tuple[str, str]] = {  # kind -> (who makes it, what that person did, in the past tense)
+WORK_KINDS: dict[str, tuple[str, str]] = {  # kind -> (maker noun, verb in the past tense)
     "novel": ("author", "wrote"),
     "film": ("director", "directed"),
     "opera": ("composer", "composed"),
@@ -169,16 +169,16 @@ PARTICIPLES = {
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A thing with a passage of its own.
+    """Entity with its own passage.
 
     Attributes:
         id: unique key, ``<type><number>``.
         type: ``person``, ``work``, ``company``, ``school``, ``city``, ``country`` or ``award``.
-        name: how passages and questions call it; unique, except that a work may have a namesake of another kind.
+        name: name in passages and questions; unique, except that a work may have a namesake of another kind.
         kind: for works, a key of ``WORK_KINDS``; else equal to ``type``.
-        region: which part of the world it belongs to.
-        popularity: how well known it is (Zipf's law over the world); 0 where the world does not say.
-        aliases: other answers that mean it; no alias fits two entities of a world.
+        region: part of the world.
+        popularity: popularity (Zipf's law over the world); 0 if the world has none.
+        aliases: other accepted answers; no alias fits two entities of a world.
     """
 
     id: str
@@ -191,26 +191,29 @@ class Entity:
 
     @property
     def title(self) -> str:
-        """Title of its passage; works name their kind, as encyclopaedias do for namesakes."""
+        """Title of its passage; works include their kind, because of namesakes."""
         return f"{self.name} ({self.kind})" if self.type == "work" else self.name
 
 
 @dataclass
 class World:
-    """Entities by id and facts by (subject id, relation); an object is an entity id or a literal (year, occupation)."""
+    """World: entities by id, facts by (subject id, relation).
+
+    An object is an entity id or a literal (year, occupation).
+    """
 
     entities: dict[str, Entity] = field(default_factory=dict)
     facts: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def add(self, type_: str, name: str, region: str, kind: str | None = None) -> str:
-        """A new entity; returns its id."""
+        """Add an entity and return its id."""
         entity = Entity(f"{type_}{len(self.entities):05d}", type_, name, kind or type_, region)
         self.entities[entity.id] = entity
         return entity.id
 
     @cached_property
     def by_subject(self) -> dict[str, list[tuple[str, str]]]:
-        """Subject -> (relation, object) of its facts; made at first use, when the world is complete."""
+        """Subject -> (relation, object) of its facts; cached, for complete worlds."""
         found: dict[str, list[tuple[str, str]]] = {}
         for (subject, relation), value in self.facts.items():
             found.setdefault(subject, []).append((relation, value))
@@ -218,23 +221,26 @@ class World:
 
     @cached_property
     def by_object(self) -> dict[str, list[tuple[str, str]]]:
-        """Object -> (subject, relation) of the facts about it; made at first use, when the world is complete."""
+        """Object -> (subject, relation) of its facts; cached, for complete worlds."""
         found: dict[str, list[tuple[str, str]]] = {}
         for (subject, relation), value in self.facts.items():
             found.setdefault(value, []).append((subject, relation))
         return found
 
     def object_name(self, subject: str, relation: str) -> str:
-        """The object of a fact as text.
+        """Get the object of a fact as text.
 
         Raises:
-            KeyError: the world states no such fact.
+            KeyError: the world has no such fact.
         """
         value = self.facts[(subject, relation)]
         return self.entities[value].name if value in self.entities else value
 
     def of_type(self, kind: str, region: str) -> list[Entity]:
-        """Entities of one type in one region, in order of creation; for complete worlds."""
+        """List the entities of a type in a region, in order of creation.
+
+        For complete worlds.
+        """
         return self._by_type.get((kind, region), [])
 
     @cached_property
@@ -247,7 +253,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class RegionSize:
-    """How many entities of each type a region gets."""
+    """Number of entities of each type in a region."""
 
     people: int
     works: int
@@ -259,17 +265,17 @@ class RegionSize:
 
 
 class Names:
-    """Draws two-word names without repetition; ``taken`` names are never drawn."""
+    """Generator of unique two-word names, excluding ``taken`` ones."""
 
     def __init__(self, rng: StableRandom, taken: Collection[str]) -> None:
         self._rng = rng
         self._taken = set(taken)
 
     def new(self, pattern: str, *words: tuple[str, ...]) -> str:
-        """A free name: the pattern filled with one word of each list.
+        """Draw an unused name: the pattern filled with one word of each list.
 
         Raises:
-            ValueError: no free name was found.
+            ValueError: no unused name was found.
         """
         for _ in range(10_000):
             name = pattern.format(*(self._rng.choice(list_) for list_ in words))
@@ -280,7 +286,10 @@ class Names:
 
 
 def dealt(rng: StableRandom, items: Sequence[str], count: int) -> list[str]:
-    """``count`` items in random order, every one about equally often: a frequent object would be a good blind guess."""
+    """Draw ``count`` items in random order, each about equally often.
+
+    So no object is a good blind guess.
+    """
     return rng.shuffled([items[i % len(items)] for i in range(count)])
 
 
@@ -293,26 +302,26 @@ def add_entities(
     countries: list[str],
     namesakes: float,
 ) -> dict[str, list[str]]:
-    """The entities of a region, without facts.
+    """Add the entities of a region, without facts.
 
     Args:
-        world: takes them.
-        region: its name.
-        size: how many of each type.
-        rng: source of chance.
-        names: source of names.
-        countries: words for countries, of which the last are used up.
+        world: modified in place.
+        region: name of the region.
+        size: number of entities of each type.
+        rng: random source.
+        names: generator of names.
+        countries: words for countries; used words are removed from the end.
         namesakes: share of works that get a namesake of another kind.
 
     Returns:
         Type -> ids in order of creation.
 
     Raises:
-        ValueError: names or words for countries run out.
+        ValueError: too few names or country words.
     """
     if len(countries) < size.countries:
         raise ValueError(
-            f"{size.countries} countries wanted for region {region!r}, {len(countries)} country words left"
+            f"{size.countries} countries needed for region {region!r}, {len(countries)} country words left"
         )
 
     def many(type_: str, count: int, *words: tuple[str, ...]) -> list[str]:

@@ -1,4 +1,4 @@
-"""HotpotQA of the mini tier: bridge questions and comparisons over the plain world."""
+"""HotpotQA of the mini tier: bridge and comparison questions over the plain world."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tstar_envs.envs.search_qa.question_sets import HOTPOTQA, normalize_answer
 from tstar_envs.envs.search_qa.tasks import Task
 from tstar_envs.utils import SPLITS, StableRandom
 
-# kind -> (type of the first entity, its relation, what may be asked of the second entity)
+# kind -> (type of the first entity, its relation, possible relations of the second entity)
 BRIDGES: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
     "work-creator": (("work",), "creator", ("birthplace", "birth_year", "spouse", "school")),
     "work-company": (("work",), "company", ("founder", "founding_year", "city")),
@@ -37,13 +37,13 @@ KINDS = (*BRIDGES, *COMPARISONS, *YES_NO)
 
 
 class QuestionMaker:
-    """Draws questions about one region of a world in the wordings of one split.
+    """Generator of questions about one region, worded as one split.
 
     Args:
         world: the facts.
-        region: whose entities are asked about.
-        split: whose templates are used (``train``, ``valid`` or ``test``).
-        rng: the source of chance.
+        region: region of the entities.
+        split: split of the templates (``train``, ``valid`` or ``test``).
+        rng: random source.
     """
 
     def __init__(self, world: World, region: str, split: str, rng: StableRandom) -> None:
@@ -60,7 +60,7 @@ class QuestionMaker:
         return self._names[key]
 
     def candidates(self, kind: str) -> Iterator[Question]:
-        """Questions of one kind without end, repetitions possible; yes/no answers and compared sides alternate."""
+        """Generate questions of one kind endlessly, with repetitions; yes/no answers and compared sides alternate."""
         turn = 0
         while True:
             question = self._draw_one(kind, turn)
@@ -83,7 +83,7 @@ class QuestionMaker:
         entity = self._rng.choice(self._entities(*types))
         final = self._rng.choice(asked)
         bridge = self._world.entities[self._world.facts[entity.id, relation]]
-        if (bridge.id, final) not in self._world.facts:  # half of the people have a spouse named elsewhere
+        if (bridge.id, final) not in self._world.facts:  # a marriage is a fact of one spouse only
             return None
         frames, descriptions = templates.FRAMES[final], templates.DESCRIPTIONS[relation]
         frame, description = self._template(f"{relation}-{final}", len(frames), len(descriptions))
@@ -131,10 +131,10 @@ class QuestionMaker:
 
 
 class TwoHopProver(Prover):
-    """Proofs of bridge questions and comparisons, with every embedded search engine."""
+    """Prover of bridge and comparison questions, with every embedded search engine."""
 
     def rejection(self, question: Question) -> str:
-        """Why a question must not ship, "" if it may.
+        """Explain why a question is unfit, "" if it is fit.
 
         Proved: the answer is unique by graph query; no passage but its own states a hop; a bridge question does not contain
         its answer, and its last passage is not among the first 10 results for the raw question; every back end finds every
@@ -155,7 +155,7 @@ class TwoHopProver(Prover):
         return self._lost(question, HOTPOTQA.horizon)
 
     def _answers(self, question: Question) -> set[str]:
-        """All answers that the graph gives to the question as worded (names may be shared by several entities)."""
+        """Query the graph for all answers to the question as worded (entities may share names)."""
         first, last = question.hops[0], question.hops[-1]
         if question.kind not in BRIDGES:
             for hop in question.hops:
@@ -176,7 +176,7 @@ class TwoHopProver(Prover):
         return answers
 
 
-SHARES = {  # of each split; bridge questions are 70 %, as in HotpotQA's development set (about 80 %) and notes
+SHARES = {  # shares in each split; bridge questions are 70 % (about 80 % in HotpotQA's development set)
     "work-creator": 0.30,
     "work-company": 0.18,
     "org-founder": 0.10,
@@ -189,10 +189,10 @@ SHARES = {  # of each split; bridge questions are 70 %, as in HotpotQA's develop
 
 
 def draw_split(mini: MiniWorld, prover: TwoHopProver, split: str, size: int, seed: int) -> list[Task]:
-    """Questions of one split in the shares of each kind, in random order."""
+    """Draw the questions of a split, with the share of each kind, in random order."""
     rng = StableRandom(f"{seed}/questions/{split}")
     kinds = {kind: round(SHARES[kind] * size) for kind in KINDS}
-    # One maker for each kind, all on one stream of chance.
+    # One generator per kind, all on one random stream.
     chosen = collect(
         kinds,
         lambda kind: QuestionMaker(mini.world, split, split, rng).candidates(kind),
@@ -215,7 +215,7 @@ def build(seed: int = PLAIN.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
 
 
 def practice(mini: MiniWorld, count: int, rng: StableRandom) -> list[Question]:
-    """See ``recipe.Practice``; they are not proved: a caller that needs solvable ones plays them with the oracle."""
+    """See ``recipe.Practice``. The questions are not proved; to get solvable ones, play them with the oracle."""
     maker = QuestionMaker(mini.world, "train", "train", rng)
     return [
         question

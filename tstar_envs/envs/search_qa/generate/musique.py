@@ -1,4 +1,4 @@
-"""MuSiQue and Bamboogle of the mini tier: chains of two to four facts, straight or branching."""
+"""MuSiQue and Bamboogle of the mini tier: straight or branching chains of two to four facts."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ JOINS: dict[str, tuple[tuple[tuple[str, str], tuple[str, ...], str], ...]] = {
 }
 
 
-# MuSiQue's development set: half have two hops, a third three, a sixth four.
+# As in MuSiQue's development set: half have two hops, a third three, a sixth four.
 SHARES = {"2hop": 0.48, "3hop1": 0.22, "3hop2": 0.12, "4hop1": 0.08, "4hop2": 0.05, "4hop3": 0.05}
 STARTS = ("work", "work", "work", "person", "person", "company", "school", "award")
-# The answer would be a bare title, which may have a namesake; an award has no seat that the frames could ask for.
+# Excluded: a bare title as answer may have a namesake, and no frame asks for an award's facts.
 UNASKED = {("work", "based_on"), ("award", "city")}
 
 
@@ -89,7 +89,7 @@ def draw_musique_question(
 
 
 def _walk(world: World, start: Entity, length: int, rng: StableRandom) -> Path | None:
-    """A random path of so many facts whose last may be asked for."""
+    """Draw a random path of ``length`` facts that ends in an askable one."""
     subjects, relations = [start], list[str]()
     while len(relations) < length - 1:
         options = [
@@ -136,7 +136,7 @@ def _branching(world: World, region: str, split: str, rng: StableRandom, kind: s
         {s for s, r in world.by_object.get(side, ()) if r == relation}
         for side, relation in zip(sides, relations, strict=True)
     ]
-    # Both values are needed: each alone fits another entity too.
+    # Both values are needed: each alone also fits another entity.
     if "" in sides or holders[0] & holders[1] != {joined.id} or min(map(len, holders)) < 2:
         return None
     lengths = (2, 1) if kind == "4hop2" else (1, 1)
@@ -168,7 +168,7 @@ def _branching(world: World, region: str, split: str, rng: StableRandom, kind: s
 
 
 def _towards(world: World, target: str, length: int, barred: Entity, rng: StableRandom) -> Path | None:
-    """A random path of so many facts that ends at an entity and does not pass another."""
+    """Draw a random path of ``length`` facts that ends at ``target`` and avoids ``barred``."""
     subjects, relations = list[Entity](), list[str]()
     for _ in range(length):
         options = [(s, r) for s, r in world.by_object.get(target, ()) if r in PHRASES and s != barred.id]
@@ -182,13 +182,16 @@ def _towards(world: World, target: str, length: int, barred: Entity, rng: Stable
 
 
 def _described(world: World, path: Path, rng: StableRandom) -> str:
-    """The object at the end of a path in words."""
+    """Describe the object at the end of a path in words."""
     end = world.entities[path.end(world)]
     return describe(Path((*path.subjects, end), (*path.relations, "")), rng)
 
 
 def musique_rejection(prover: ChainProver, asked: Question) -> str:
-    """Why a question must not ship, "" if it may: the proofs of chains, and that single-hop distractors lie near."""
+    """Explain why a question is unfit, "" if it is fit.
+
+    It must pass the proofs of chains and have near single-hop distractors.
+    """
     return prover.chain_rejection(asked, MUSIQUE.horizon) or prover.distractor_rejection(asked)
 
 
@@ -299,7 +302,7 @@ def draw_bamboogle_question(
     forms = FORMS[type_, relations[0], relations[1]]
     number = rng.below(len(forms))
     text = forms[number].format(X=path.subjects[0].name)
-    # One golden answer, as in Bamboogle.
+    # A single golden answer, as in Bamboogle.
     return Question(
         text,
         answers_as(world, path)[0],
@@ -310,14 +313,14 @@ def draw_bamboogle_question(
 
 
 def bamboogle_rejection(prover: ChainProver, asked: Question) -> str:
-    """Why a question must not ship, "" if it may: the proofs of chains."""
+    """Explain why a question is unfit, "" if it is fit: the proofs of chains."""
     return prover.chain_rejection(asked, BAMBOOGLE.horizon)
 
 
 BAMBOOGLE_RECIPE = Recipe(
     BAMBOOGLE, {"2hop": 1.0}, draw_bamboogle_question, bamboogle_rejection, sizes={"test": 125}
 )
-# Nothing of its own may be trained on, so what is practised is MuSiQue's chains of two.
+# Bamboogle is test-only, so practice uses MuSiQue's chains of two.
 BAMBOOGLE_GENERATOR = Generator(
     BAMBOOGLE, BAMBOOGLE_RECIPE.build, replace(MUSIQUE_RECIPE, shares={"2hop": 1.0}).practice
 )

@@ -1,4 +1,4 @@
-"""Passages: each entity's facts in prose, in several wordings and orders."""
+"""Passages: an entity's facts in prose, in varying wordings and orders."""
 
 from __future__ import annotations
 
@@ -326,17 +326,17 @@ SHORTEST, LONGEST = 25, 60
 
 
 def family(entity: Entity) -> str:
-    """Companies and schools share their relations and wordings as organisations."""
+    """Map an entity to its family of wordings; companies and schools share one."""
     return "organisation" if entity.type in ("company", "school") else entity.type
 
 
 def render(world: World, entity: Entity, rng: StableRandom) -> str:
-    """The body of one entity's passage.
+    """Write the body of an entity's passage.
 
     Args:
-        world: where its facts are.
-        entity: whose passage.
-        rng: chooses wordings, order and fillers.
+        world: source of the facts.
+        entity: subject of the passage.
+        rng: random source of wordings, order and fillers.
 
     Returns:
         One paragraph of 25 to 60 words.
@@ -347,7 +347,7 @@ def render(world: World, entity: Entity, rng: StableRandom) -> str:
     lead = _lead(entity)
     for relation in rng.shuffled(relations):
         first = not sentences and not lead
-        # The first sentence must name the entity; some wordings leave the subject out.
+        # The first sentence must name the entity; some wordings omit the subject.
         wording = rng.choice([w for w in WORDINGS[group, relation] if not first or "{s}" in w])
         sentences.append(_fill(wording, world, entity, relation, first))
     if lead:
@@ -366,7 +366,7 @@ def _lead(entity: Entity) -> str:
 
 def _fill(wording: str, world: World, entity: Entity, relation: str, first: bool) -> str:
     maker, verb = WORK_KINDS.get(entity.kind, ("", ""))
-    # Surname alone for people: shorter, and a reader (or policy) must link it to the title.
+    # Surname only for people: shorter, and the reader must link it to the title.
     later = entity.name.split()[-1] if entity.type == "person" else "it"
     subject = entity.name if first or (entity.type != "person" and not wording.startswith("{s}")) else later
     value = world.object_name(entity.id, relation)

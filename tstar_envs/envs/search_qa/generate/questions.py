@@ -1,4 +1,4 @@
-"""Questions: look-ups, chains of facts, accepted forms of answers, and proofs that they are fit to ship."""
+"""Questions: look-ups, chains of facts, accepted answers, and proofs of fitness."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from tstar_envs.envs.search_qa.search import EMBEDDED_BACKENDS, EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import Hop, Searcher, Task
 from tstar_envs.utils import StableRandom
 
-SMALLEST_MARGIN = 2  # years between compared values: a difference of one may be a matter of the calendar
+SMALLEST_MARGIN = 2  # minimum years between compared values
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question with its golden answer and the hops that lead there.
+    """Question with its golden answer and look-ups.
 
     Attributes:
-        text: as asked.
+        text: text of the question.
         answer: the golden answer.
-        kind: what kind of question; HotpotQA's are ``KINDS``.
+        kind: type of question; HotpotQA's are ``KINDS``.
         template: id of its wording.
         hops: the look-ups, in order.
         aliases: other golden answers.
-        popularity: how well known the entity is that is asked about, 0 where the set does not go by it.
+        popularity: popularity of the entity in question, 0 if the set does not use it.
     """
 
     text: str
@@ -42,13 +42,13 @@ class Question:
     popularity: int = 0
 
     def task(self, id_: str, split: str) -> Task:
-        """The question as a task."""
+        """Convert to a task."""
         golden = (self.text, (self.answer, *self.aliases))
         return Task(id_, split, *golden, self.kind, self.template, self.hops, self.popularity)
 
 
 def hop(world: World, entity: Entity, relation: str) -> Hop:
-    """The look-up of one fact; the second query adds the kind, which distinguishes namesakes."""
+    """Create the look-up of one fact; the second query adds the kind, which distinguishes namesakes."""
     queries = (
         entity.name,
         f"{entity.name} {entity.kind if entity.type == 'work' else relation.replace('_', ' ')}",
@@ -60,7 +60,7 @@ MOST_FORMS = 12
 
 
 def accepted_answers(world: World) -> Callable[[str], tuple[str, ...]]:
-    """A function from an entity's id to its golden answers, the name first, at most ``MOST_FORMS``."""
+    """Create a function from entity id to golden answers, the name first, at most ``MOST_FORMS``."""
     candidates = {
         id_: _distinct([entity.name, *entity.aliases, *_other_forms(world, entity)])
         for id_, entity in world.entities.items()
@@ -75,7 +75,7 @@ def accepted_answers(world: World) -> Callable[[str], tuple[str, ...]]:
 
 
 def ill_formed(answers: tuple[str, ...]) -> bool:
-    """Whether two golden answers are equal, or one is empty, under one of the normalisations that answers are compared with."""
+    """Check whether two golden answers are equal, or one is empty, under any normalisation."""
     for normalize in NORMALIZERS.values():
         forms = [normalize(answer) for answer in answers]
         if "" in forms or len(set(forms)) < len(forms):
@@ -84,7 +84,7 @@ def ill_formed(answers: tuple[str, ...]) -> bool:
 
 
 def _distinct(forms: list[str]) -> list[str]:
-    """Each form once, as any normalisation sees it."""
+    """Drop forms that are equal under a normalisation."""
     kept: list[str] = []
     for form in forms:
         if not ill_formed((*kept, form)):
@@ -93,7 +93,7 @@ def _distinct(forms: list[str]) -> list[str]:
 
 
 def _other_forms(world: World, entity: Entity) -> list[str]:
-    """Forms that people write: initials, a surname alone, what and whence somebody was, what a place or organisation is."""
+    """Generate alternative forms: initials, surname, occupation and origin of a person, type of a place or organisation."""
 
     def stated(relation: str) -> str:
         return world.object_name(entity.id, relation) if (entity.id, relation) in world.facts else ""
@@ -114,7 +114,7 @@ def _other_forms(world: World, entity: Entity) -> list[str]:
     return []
 
 
-# Chains through an office, a capital or an award's own facts are Bamboogle's alone: (type, relation) of a hop before the last.
+# Reserved for Bamboogle: chains through an office, a capital or an award's facts, as (type, relation) of a hop before the last.
 KEPT_FOR_BAMBOOGLE = {
     ("country", "capital"),
     ("country", "president"),
@@ -126,17 +126,17 @@ KEPT_FOR_BAMBOOGLE = {
 
 @dataclass(frozen=True)
 class Path:
-    """Facts in a row: the first subject, and each next the object of the one before."""
+    """Chain of facts: the object of each is the subject of the next."""
 
     subjects: tuple[Entity, ...]
     relations: tuple[str, ...]
 
     def end(self, world: World) -> str:
-        """The object of the last fact: an entity's id or a literal."""
+        """Get the object of the last fact: an entity id or a literal."""
         return world.facts[self.subjects[-1].id, self.relations[-1]]
 
     def hops(self, world: World) -> tuple[Hop, ...]:
-        """The look-ups of the chain, in order."""
+        """List the look-ups of the chain, in order."""
         return tuple(
             hop(world, entity, relation)
             for entity, relation in zip(self.subjects, self.relations, strict=True)
@@ -144,7 +144,10 @@ class Path:
 
 
 def follow(world: World, start: Entity, relations: Sequence[str]) -> Path | None:
-    """The path from an entity, None if a fact on it is not stated or leads in a circle."""
+    """Follow relations from an entity.
+
+    None if a fact is missing or the path is circular.
+    """
     subjects = [start]
     for relation in relations[:-1]:
         entity = world.entities.get(world.facts.get((subjects[-1].id, relation), ""))
@@ -157,7 +160,7 @@ def follow(world: World, start: Entity, relations: Sequence[str]) -> Path | None
 
 
 def answers_as(world: World, path: Path) -> tuple[str, tuple[str, ...]]:
-    """The object of the last fact, and its aliases if it is an entity."""
+    """Get the answer of a path and, for an entity, its aliases."""
     value = path.end(world)
     return (
         (world.entities[value].name, world.entities[value].aliases)
@@ -167,13 +170,13 @@ def answers_as(world: World, path: Path) -> tuple[str, tuple[str, ...]]:
 
 
 def made(entity: Entity) -> dict[str, str]:
-    """The maker noun and the past tense for a work, for wordings."""
+    """Get the template fields of a work: maker noun and past-tense verb."""
     maker, verb = WORK_KINDS.get(entity.kind, ("", ""))
     return {"a": maker, "v": verb}
 
 
 def describe(path: Path, rng: StableRandom) -> str:
-    """The last subject of a path in words, through all facts before it."""
+    """Describe the last subject of a path in words, through all earlier facts."""
     text = templates.subject(path.subjects[0].type, path.subjects[0].kind, path.subjects[0].name)
     for entity, relation in zip(path.subjects, path.relations[:-1], strict=False):
         text = rng.choice(templates.PHRASES[relation]).format(D=text, **made(entity))
@@ -181,7 +184,7 @@ def describe(path: Path, rng: StableRandom) -> str:
 
 
 def runs(hops: Sequence[Hop]) -> list[list[Hop]]:
-    """The hops in runs, see the module."""
+    """Split hops into runs; see the module."""
     result: list[list[Hop]] = []
     for each in hops:
         if result and result[-1][-1].value == each.entity:
@@ -192,12 +195,15 @@ def runs(hops: Sequence[Hop]) -> list[list[Hop]]:
 
 
 def is_join(each: Hop) -> bool:
-    """Whether a hop looks for an entity that no hop before it names."""
+    """Check whether a hop is a join: no earlier hop names its entity."""
     return each.entity not in each.queries[0]
 
 
 def join_hop(world: World, entity: Entity, relation: str, values: tuple[str, str], words: str) -> Hop:
-    """The look-up of a fact of the entity that has two values; the second query is worded as a passage might be."""
+    """Create the look-up of an entity by two of its values.
+
+    The second query is worded like a passage.
+    """
     return Hop(
         entity.name,
         relation,
@@ -211,14 +217,14 @@ MOST_COMMON_SHARE = 0.03
 
 
 class ProofFailed(RuntimeError):
-    """What the generator made is not what it promises."""
+    """A generated set violates a guarantee."""
 
 
 def check_split(split: str, tasks: Sequence[Task], size: int) -> None:
-    """Proofs about a whole split: its size, no frequent answer, yes and no in balance.
+    """Check a whole split: size, no frequent answer, balanced yes and no.
 
     Raises:
-        ProofFailed: saying which.
+        ProofFailed: a check failed; the message says which.
     """
     if len(tasks) != size:
         raise ProofFailed(f"{split}: {len(tasks)} questions instead of {size}")
@@ -232,10 +238,10 @@ def check_split(split: str, tasks: Sequence[Task], size: int) -> None:
 
 
 def check_lengths(mini: MiniWorld) -> None:
-    """Every passage is short enough that three fit any observation.
+    """Check that every passage is short enough for three to fit an observation.
 
     Raises:
-        ProofFailed: naming the first that is not.
+        ProofFailed: a passage is too long; the message names the first.
     """
     for id_, contents in mini.corpus:
         words = len(contents.partition("\n")[2].split())
@@ -244,7 +250,7 @@ def check_lengths(mini: MiniWorld) -> None:
 
 
 def check_names(world: World) -> None:
-    """No invented word equals a real name, so nothing can be answered from memory."""
+    """Check that no invented word is a real name, so nothing can be answered from memory."""
     words = {w.casefold() for name in dir(graph) if name.endswith("_WORDS") for w in getattr(graph, name)}
     english = {w.casefold() for w in (*graph.CITY_WORDS, *graph.COMPANY_WORDS, *graph.SCHOOL_WORDS)}
     real = sorted((words - english) & REAL_NAMES)
@@ -253,7 +259,7 @@ def check_names(world: World) -> None:
 
 
 def check_disjoint(splits: Mapping[str, Sequence[Task]]) -> None:
-    """No entity and no template of one split occurs in another; every split has only its own."""
+    """Check that no two splits share an entity or a template."""
     owner: dict[str, str] = {}
     for split, tasks in splits.items():
         for task in tasks:
@@ -263,12 +269,12 @@ def check_disjoint(splits: Mapping[str, Sequence[Task]]) -> None:
 
 
 def check_aliases(world: World) -> None:
-    """No form of a name, as answers are compared, means two things, and none repeats another form of the same thing.
+    """Check that every normalised form of a name is unique, across entities and within one.
 
-    Works share their bare names with namesakes; questions that such a name answers are kept out one by one.
+    Works share their bare names with namesakes; questions with such an answer are rejected one by one.
 
     Raises:
-        ProofFailed: naming the form.
+        ProofFailed: a form is ambiguous; the message names it.
     """
     owner: dict[str, str] = {}
     for entity in world.entities.values():
@@ -284,10 +290,10 @@ def check_aliases(world: World) -> None:
 
 
 def check_world(mini: MiniWorld) -> None:
-    """Everything that is promised of a world and its passages.
+    """Check all guarantees of a world and its passages.
 
     Raises:
-        ProofFailed: saying which promise is broken.
+        ProofFailed: a guarantee is violated; the message says which.
     """
     check_names(mini.world)
     check_lengths(mini)
@@ -299,11 +305,11 @@ ONE_SHOT_DEPTH = 10
 
 
 class Prover:
-    """Checks single questions against a corpus and its search engines.
+    """Prover of single questions against a corpus and its search engines.
 
     Args:
         mini: the world and its corpus.
-        searchers: back end name -> index over that corpus; by default every embedded one.
+        searchers: back end name -> index over that corpus; default: all embedded ones.
     """
 
     def __init__(self, mini: MiniWorld, searchers: Mapping[str, Searcher] | None = None) -> None:
@@ -319,13 +325,13 @@ class Prover:
         self._mentions: dict[str, frozenset[str]] = {}
 
     def look_up_rejection(self, question: Question, horizon: int) -> str:
-        """The proofs that every kind of question shares: each hop is stated once, and the oracle is done within the horizon."""
+        """Check the common proofs: each hop is stated once, and the oracle finishes within the horizon."""
         return (
             "a hop is stated elsewhere" if self._stated_elsewhere(question) else self._lost(question, horizon)
         )
 
     def conjunction_rejection(self, question: Question, clues: Sequence[str], horizon: int) -> str:
-        """The rejection of a question whose one passage holds several clues: no other passage may hold them all."""
+        """Check a question about one passage with several clues: no other passage may have all of them."""
         together = frozenset.intersection(*map(self._mentioning, clues))
         return (
             "another passage holds the clues"
@@ -347,7 +353,7 @@ class Prover:
         return self._mentions[text]
 
     def _stating(self, entity: str, value: str) -> frozenset[str]:
-        """Passages that hold both ends of a fact (the weakest form of stating it)."""
+        """Find passages with both ends of a fact, the weakest form of stating it."""
         return self._mentioning(entity) & self._mentioning(value)
 
     def _search(self, backend: str, query: str) -> list[str]:
@@ -369,10 +375,10 @@ class Prover:
 
 
 class ChainProver(Prover):
-    """Proofs of questions that chain facts over one corpus, with every embedded search engine."""
+    """Prover of questions that chain facts, with every embedded search engine."""
 
     def chain_rejection(self, question: Question, horizon: int, compares: bool = False) -> str:
-        """Why a question must not ship, "" if it may.
+        """Explain why a question is unfit, "" if it is fit.
 
         Proved: by the graph every run leads to one value only, and a join to one entity; no passage but its own states a hop
         or joins an earlier entity with the answer; the question does not contain its answer (unless it ``compares``); the
@@ -402,8 +408,10 @@ class ChainProver(Prover):
         return self.look_up_rejection(question, horizon)
 
     def distractor_rejection(self, question: Question) -> str:
-        """Why a question has no single-hop distractor, "" if every back end finds one: among the first 10 passages for the
-        question or a query of its hops, one that answers the last step for another entity of that type.
+        """Explain why a question has no single-hop distractor, "" if every back end finds one.
+
+        A distractor answers the last step for another entity of its type. It must be among the first 10 passages for the question or
+        a query of its hops.
         """
         last, hops = question.hops[-1], {h.passage for h in question.hops}
         entities, queries = (
@@ -426,12 +434,12 @@ class ChainProver(Prover):
         return {id_ for id_ in self._by_name[first.entity] if self._world.entities[id_].kind == kind}
 
     def _joined(self, ends: Sequence[str]) -> set[str]:
-        """The passages that hold both values, which is the weakest form of what a join asks for."""
+        """Find passages with both values, the weakest form of a join."""
         first, second = ends[-2:]
         return set(self._mentioning(first) & self._mentioning(second))
 
     def _ends(self, part: Sequence[Hop]) -> set[str]:
-        """All values that a run leads to from entities of its first hop."""
+        """Collect all values that a run reaches from entities of its first hop."""
         current = {part[0].passage}
         for each in part[:-1]:
             current = {self._world.facts[id_, each.relation] for id_ in current}

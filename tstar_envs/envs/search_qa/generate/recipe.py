@@ -1,4 +1,4 @@
-"""Recipe of a question set: drawn, proved, selected and counted."""
+"""Recipes of question sets: drawing, proving and selecting questions."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def collect(
     rejection: Callable[[Question], str],
     yes_no: Collection[str] = (),
 ) -> list[Question]:
-    """Collect the wanted number of questions of each kind, proved one by one, none about the same facts twice.
+    """Collect proved questions, a given number of each kind, with no facts repeated.
 
     Args:
-        kinds: kind -> how many; of a kind in ``yes_no`` half of them (rounded down) for each answer.
-        candidates: kind -> questions, at best without end.
-        rejection: why a question may not be taken, "" if it may.
-        yes_no: the kinds that ask for yes or no.
+        kinds: kind -> number of questions; a kind in ``yes_no`` gets half of them (rounded down) for each answer.
+        candidates: kind -> stream of questions, preferably endless.
+        rejection: reason why a question is unfit, "" if it is fit.
+        yes_no: kinds of yes/no questions.
 
     Raises:
-        ProofFailed: too few candidates are fit.
+        ProofFailed: too few fit candidates.
     """
     chosen: list[Question] = []
     for kind, wanted in kinds.items():
@@ -60,7 +60,7 @@ def collect(
 
 
 def numbered(name: str, split: str, questions: Iterable[Question]) -> list[Task]:
-    """Questions as tasks of a set of the mini tier."""
+    """Convert questions to numbered tasks of the mini tier."""
     return [
         question.task(f"{name}-mini-{split}-{number:04d}", split) for number, question in enumerate(questions)
     ]
@@ -68,20 +68,20 @@ def numbered(name: str, split: str, questions: Iterable[Question]) -> list[Task]
 
 SIZES = {"train": 2000, "valid": 500, "test": 1000}
 
-# seed of the world -> the world and the tasks of every split, all proved; ProofFailed where they cannot be
+# seed of the world -> world and proved tasks of every split; raises ProofFailed
 Build = Callable[[int], tuple[MiniWorld, dict[str, list[Task]]]]
-# (practice world, number, source of chance) -> about so many questions in the wordings of the train split
+# (practice world, number, random source) -> about that many questions, worded as the train split
 Practice = Callable[[MiniWorld, int, StableRandom], list[Question]]
 
 
 @dataclass(frozen=True)
 class Generator:
-    """How the questions of a set are made.
+    """Question generator of a set.
 
     Attributes:
         question_set: the set.
-        build: its shipped questions.
-        practice: questions over a fresh world.
+        build: generates its shipped questions.
+        practice: generates questions over a new world.
     """
 
     question_set: QuestionSet
@@ -89,23 +89,23 @@ class Generator:
     practice: Practice
 
 
-PATIENCE = 20_000  # draws in a row that give no question
+PATIENCE = 20_000  # maximum consecutive draws without a question
 
-# (world, region, split whose templates are used, source of chance, kind, turn) -> one question, None if the draw gave none
+# (world, region, split of the templates, random source, kind, turn) -> one question, or None
 Draw = Callable[[World, str, str, StableRandom, str, int], Question | None]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What distinguishes a question set that chains facts.
+    """Recipe of a question set that chains facts.
 
     Attributes:
         question_set: the set.
         shares: kind of draw -> its share of a split.
         draw: draws one question.
-        rejection: why a question may not ship, "" if it may.
-        sizes: split -> how many questions.
-        yes_no: the kinds of draw that ask for yes or no.
+        rejection: reason why a question is unfit, "" if it is fit.
+        sizes: split -> number of questions.
+        yes_no: kinds of draw with yes/no questions.
     """
 
     question_set: QuestionSet
@@ -118,7 +118,7 @@ class Recipe:
     def candidates(
         self, world: World, region: str, split: str, rng: StableRandom, kind: str
     ) -> Iterator[Question]:
-        """Questions of one kind, until the world seems to hold none; sides, yes and no alternate from one to the next."""
+        """Generate questions of one kind until the world is exhausted; sides and yes/no answers alternate."""
         turn = idle = 0
         while idle < PATIENCE:
             question = self.draw(world, region, split, rng, kind, turn)
@@ -128,7 +128,7 @@ class Recipe:
                 yield question
 
     def counts(self, size: int) -> dict[str, int]:
-        """Kind of draw -> how many of ``size`` questions; the first kind takes what rounding leaves."""
+        """Split ``size`` questions over the kinds of draw; the first kind takes the rounding rest."""
         counts = {kind: round(share * size) for kind, share in self.shares.items()}
         first = next(iter(counts))
         counts[first] += size - sum(counts.values())
@@ -154,7 +154,7 @@ class Recipe:
         return mini, splits
 
     def practice(self, mini: MiniWorld, count: int, rng: StableRandom) -> list[Question]:
-        """See ``Practice``; proved as shipped ones are, since joins often cannot be found."""
+        """See ``Practice``; the questions are proved like shipped ones, since many joins cannot be found by search."""
         prover, chosen = ChainProver(mini), list[Question]()
         for kind, number in self.counts(count).items():
             drawn = itertools.islice(self.candidates(mini.world, "train", "train", rng, kind), 20 * number)

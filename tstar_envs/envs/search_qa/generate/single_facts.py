@@ -1,4 +1,4 @@
-"""Natural Questions and PopQA of the mini tier: one relation of one entity."""
+"""Natural Questions and PopQA of the mini tier: single-fact questions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tstar_envs.envs.search_qa.question_sets import NQ, POPQA, normalize_answer
 from tstar_envs.envs.search_qa.tasks import Task
 from tstar_envs.utils import SPLITS, StableRandom
 
-# relation -> frames; {D} is the entity, {a} maker noun, {v} what the maker did. The rest as in two-hop questions.
+# relation -> frames; {D} is the entity, {a} maker noun, {v} maker's verb. The rest as in two-hop questions.
 FRAMES: dict[str, tuple[str, ...]] = {
     **templates.FRAMES,
     "creator": (
@@ -52,7 +52,7 @@ FRAMES: dict[str, tuple[str, ...]] = {
         "in what year did {D} appear",
     ),
 }
-# type -> how the entity is called; a work always with its kind, since it may have a namesake of another
+# type -> name of the entity; a work includes its kind, because of namesakes
 SUBJECTS: dict[str, tuple[str, ...]] = {
     "person": ("{X}", "the person {X}", "the person named {X}"),
     "work": ("the {k} {X}", "the {k} called {X}", "the {k} named {X}"),
@@ -63,7 +63,7 @@ SUBJECTS: dict[str, tuple[str, ...]] = {
 
 
 def nq_question(mini: MiniWorld, entity: Entity, relation: str, split: str, rng: StableRandom) -> Question:
-    """One fact as a question in the wordings of one split."""
+    """Word one fact as a question of a split."""
     frames, subjects = FRAMES[relation], SUBJECTS[entity.type]
     frame, subject = deal(f"nq/{entity.type}-{relation}", split, frames, subjects, rng)
     maker, verb = WORK_KINDS.get(entity.kind, ("", ""))
@@ -76,14 +76,17 @@ def nq_question(mini: MiniWorld, entity: Entity, relation: str, split: str, rng:
 
 
 def nq_questions(mini: MiniWorld, region: str, split: str, rng: StableRandom) -> Iterator[Question]:
-    """One question about each fact of a region, in random order. Occupations are few, so they are not asked for."""
+    """Generate one question per fact of a region, in random order.
+
+    Occupations are excluded, because there are too few.
+    """
     entities = mini.world.entities
     facts = [(s, r) for s, r in mini.world.facts if entities[s].region == region and r in FRAMES]
     return (nq_question(mini, entities[s], r, split, rng) for s, r in rng.shuffled(facts))
 
 
 def nq_rejection(mini: MiniWorld, prover: Prover, asked: Question) -> str:
-    """Why a question must not ship, "" if it may.
+    """Explain why a question is unfit, "" if it is fit.
 
     Proved: the graph gives exactly its answer; no other passage holds entity and answer; the question does not contain its
     answer; every back end finds the passage with one of the two queries, at depth 1 and 3, within the horizon.
@@ -119,7 +122,7 @@ def build_nq(seed: int = PLAIN.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
 
 
 def practice_nq(mini: MiniWorld, count: int, rng: StableRandom) -> list[Question]:
-    """See ``recipe.Practice``; they are not proved."""
+    """See ``recipe.Practice``; the questions are not proved."""
     return list(itertools.islice(nq_questions(mini, "train", "train", rng), count))
 
 
@@ -127,7 +130,7 @@ NQ_GENERATOR = Generator(NQ, build_nq, practice_nq)
 
 
 SIZE = 1000
-# (kind of entity, relation) -> PopQA's name of the relation and its form; {X} is the entity
+# (kind of entity, relation) -> PopQA's relation name and template; {X} is the entity
 FORMS: dict[tuple[str, str], tuple[str, str]] = {
     ("person", "occupation"): ("occupation", "What is {X}'s occupation?"),
     ("person", "birthplace"): ("place of birth", "In what city was {X} born?"),
@@ -146,7 +149,7 @@ FORMS: dict[tuple[str, str], tuple[str, str]] = {
 
 
 def long_tail(mini: MiniWorld, region: str, rng: StableRandom) -> Iterator[tuple[Entity, str]]:
-    """(entity, relation) for each fact of a region that PopQA would ask for, from the least known entity upwards."""
+    """List (entity, relation) of PopQA's facts in a region, from the least popular entity upwards."""
     world = mini.world
     facts = [
         (world.entities[s], r)
@@ -159,7 +162,7 @@ def long_tail(mini: MiniWorld, region: str, rng: StableRandom) -> Iterator[tuple
 def popqa_question(
     mini: MiniWorld, answers: Callable[[str], tuple[str, ...]], entity: Entity, relation: str
 ) -> Question:
-    """One fact in its fixed form."""
+    """Word one fact in PopQA's fixed template."""
     name, form = FORMS[entity.kind, relation]
     value = mini.world.facts[entity.id, relation]
     golden = answers(value) if value in mini.world.entities else (value,)
@@ -176,7 +179,10 @@ def popqa_question(
 
 
 def _meant(world: World, asked: Question) -> set[str]:
-    """Every entity that a form may mean: it names the kind of a work only where the relation does."""
+    """Find every entity that a question may mean.
+
+    The kind of a work is only named if the relation implies it.
+    """
     (only,) = asked.hops
     kinds = {
         kind
@@ -187,7 +193,7 @@ def _meant(world: World, asked: Question) -> set[str]:
 
 
 def popqa_rejection(mini: MiniWorld, prover: Prover, asked: Question) -> str:
-    """Why a question must not ship, "" if it may.
+    """Explain why a question is unfit, "" if it is fit.
 
     Proved: the form means one entity; no other passage holds entity and answer; no golden answer stands in the question, and they
     are different and not empty under both normalisations; every back end finds the passage with one of the two queries, at depth 1
@@ -204,7 +210,7 @@ def popqa_rejection(mini: MiniWorld, prover: Prover, asked: Question) -> str:
 
 
 def popqa_questions(mini: MiniWorld, prover: Prover, region: str, rng: StableRandom) -> Iterator[Question]:
-    """Every question about a region that passes the proofs, from the least known entity upwards."""
+    """Generate the proved questions about a region, from the least popular entity upwards."""
     answers = accepted_answers(mini.world)
     asked = (
         popqa_question(mini, answers, entity, relation) for entity, relation in long_tail(mini, region, rng)
@@ -224,7 +230,7 @@ def build_popqa(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[Task]]
 
 
 def practice_popqa(mini: MiniWorld, count: int, rng: StableRandom) -> list[Question]:
-    """See ``recipe.Practice``; the forms are fixed, so there are no wordings of a train split."""
+    """See ``recipe.Practice``; templates are fixed, so all splits are worded alike."""
     return rng.shuffled(list(popqa_questions(mini, Prover(mini), "train", rng)))[:count]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tstar_envs.utils import StableRandom
 
-# What is asked of the second entity: relation -> frames; {D} is the description of that entity.
+# Question about the second entity: relation -> frames; {D} is the description of that entity.
 FRAMES: dict[str, tuple[str, ...]] = {
     "birthplace": (
         "In which city was {D} born?",
@@ -82,8 +82,8 @@ FRAMES: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# How the second entity is described through the first: relation -> descriptions.
-# {X} name of the first entity, {k} its kind, {a} maker noun, {v} what the maker did, {t} company or school
+# Description of the second entity through the first: relation -> descriptions.
+# {X} name of the first entity, {k} its kind, {a} maker noun, {v} maker's verb, {t} company or school
 DESCRIPTIONS: dict[str, tuple[str, ...]] = {
     "creator": (
         "the {a} of the {k} {X}",
@@ -119,7 +119,7 @@ DESCRIPTIONS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# Comparisons: relation -> (lead, whether the smaller value wins)
+# Comparisons: relation -> (lead, True if the smaller value wins)
 LEADS: dict[str, tuple[tuple[str, bool], ...]] = {
     "birth_year": (
         ("who was born earlier", True),
@@ -170,7 +170,7 @@ OPENINGS = (
 )
 
 
-# How an entity is described through another: relation -> phrases; {D} describes the other, {a} and {v} as in FRAMES
+# Description of an entity through another: relation -> phrases; {D} describes the other, {a} and {v} as in FRAMES
 PHRASES: dict[str, tuple[str, ...]] = {
     "creator": (
         "the {a} of {D}",
@@ -265,16 +265,16 @@ PHRASES: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# How the entity that a question starts from is called.
+# Name of the first entity of a question.
 SUBJECTS: dict[str, str] = {"work": "the {k} {X}", "award": "the {X}"}
 
 
 def subject(type_: str, kind: str, name: str) -> str:
-    """A named entity; works with their kind, since they may have namesakes of another."""
+    """Name an entity in a question; works include their kind, because of namesakes."""
     return SUBJECTS.get(type_, "{X}").format(k=kind, X=name)
 
 
-# What is asked in the end: relation -> frames; {D} describes the entity.
+# Final question: relation -> frames; {D} describes the entity.
 RICH_FRAMES: dict[str, tuple[str, ...]] = {
     **FRAMES,
     "father": (
@@ -401,12 +401,12 @@ def split_templates(seed: str, first: int, second: int) -> dict[str, list[tuple[
     """Deal the pairs (index of first part, index of second part) to train, valid and test.
 
     Args:
-        seed: names the family of templates, so that each is dealt on its own.
-        first: how many first parts (frames, leads, predicates) there are.
-        second: how many second parts (descriptions, forms, openings) there are.
+        seed: family of templates; each family is dealt independently.
+        first: number of first parts (frames, leads, predicates).
+        second: number of second parts (descriptions, forms, openings).
 
     Returns:
-        Split -> pairs. About 1/8 go to valid and 1/4 to test. Every part occurs in some training pair.
+        Split -> pairs. About 1/8 go to valid and 1/4 to test. Every part occurs in a training pair.
     """
     rng = StableRandom(f"templates/{seed}")
     pairs = [(a, b) for a in range(first) for b in range(second)]
@@ -424,5 +424,5 @@ def split_templates(seed: str, first: int, second: int) -> dict[str, list[tuple[
 def deal(
     family: str, split: str, first: Sequence[object], second: Sequence[object], rng: StableRandom
 ) -> tuple[int, int]:
-    """A pair of indexes that belongs to a split."""
+    """Draw a pair of indexes that belongs to a split."""
     return rng.choice(split_templates(family, len(first), len(second))[split])

@@ -1,4 +1,4 @@
-"""TriviaQA of the mini tier: two or three clues that only together fix an entity."""
+"""TriviaQA of the mini tier: two or three clues that only together identify an entity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tstar_envs.envs.search_qa.question_sets import TRIVIAQA, normalize_answer
 from tstar_envs.envs.search_qa.tasks import Hop, Task
 from tstar_envs.utils import SPLITS, StableRandom
 
-# type -> relation -> three ways to put a clue; {o} is the object. All clues of a question are put in the same way.
+# type -> relation -> three wordings of a clue; {o} is the object. All clues of a question use the same style.
 CLUES: dict[str, dict[str, tuple[str, str, str]]] = {
     "person": {
         "birthplace": ("was born in {o}", "came from {o}", "was a native of {o}"),
@@ -61,7 +61,7 @@ CLUES["school"] = CLUES["company"]
 
 
 class ClueIndex:
-    """Which entities of a type a clue fits, by the facts that the world states."""
+    """Index from clue to entities, by type, over the facts of the world."""
 
     def __init__(self, world: World) -> None:
         self._fitting: dict[tuple[str, str, str], set[str]] = defaultdict(set)
@@ -72,17 +72,20 @@ class ClueIndex:
                 self._fitting[kind, relation, value].add(subject)
 
     def fitting(self, kind: str, clues: Sequence[tuple[str, str]]) -> set[str]:
-        """Ids of the entities of a kind (or a type) that fit all clues (relation, object)."""
+        """Find the entities of a kind (or a type) that fit all clues (relation, object)."""
         return set.intersection(*(self._fitting[kind, relation, value] for relation, value in clues))
 
     def fixes(self, id_: str, clues: Sequence[tuple[str, str]]) -> bool:
-        """Whether the clues fit this entity alone, and without any one of them others too."""
+        """Check whether the clues identify this entity, and every clue is needed."""
         kind = self._entities[id_].kind
         fewer = (self.fitting(kind, [c for c in clues if c != left_out]) for left_out in clues)
         return self.fitting(kind, clues) == {id_} and all(len(found) > 1 for found in fewer)
 
     def needs_kind(self, id_: str, clues: Sequence[tuple[str, str]]) -> bool:
-        """Whether the kind of a work is a clue that cannot be left out: another kind of work fits the others too."""
+        """Check whether the kind of a work is a needed clue.
+
+        It is needed if another kind of work fits the other clues too.
+        """
         return self.fitting(self._entities[id_].type, clues) != {id_}
 
 
@@ -100,7 +103,7 @@ FRAMES = (
 def conjunctions(
     mini: MiniWorld, index: ClueIndex, region: str, rng: StableRandom
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every (entity, relations) of a region whose facts together fix which it is, in random order."""
+    """Generate (entity, relations) of a region that together identify the entity, in random order."""
     found = []
     for entity in mini.world.entities.values():
         if entity.region != region or entity.type not in CLUES:
@@ -121,7 +124,10 @@ def question(
     split: str,
     rng: StableRandom,
 ) -> Question:
-    """One conjunction as a question in the wordings of one split; its kind says how many clues are needed."""
+    """Word one conjunction of clues as a question of a split.
+
+    Its kind gives the number of clues.
+    """
     entity = mini.world.entities[id_]
     ordered = rng.shuffled(relations)
     family = f"triviaqa/{entity.type}-{'-'.join(sorted(relations))}"
@@ -139,7 +145,7 @@ def question(
         if index.needs_kind(id_, [(r, mini.world.facts[id_, r]) for r in relations])
         else objects
     )
-    # Three ways to search; a question ships with two of them.
+    # Three queries; a shipped question has two of them.
     queries = (" ".join(clues), described + " ".join(stated), described + " ".join(put))
     name, *others = answers(id_)
     look_up = Hop(" and ".join(clues), "clues", name, id_, queries)
@@ -153,7 +159,7 @@ def _spoken(relation: str, value: str) -> str:
 
 
 def with_two_queries(asked: Question) -> Iterator[Question]:
-    """The question with each two of its ways to search."""
+    """Generate variants of the question with each pair of its queries."""
     (only,) = asked.hops
     for queries in itertools.combinations(only.queries, 2):
         yield replace(asked, hops=(replace(only, queries=queries),))
@@ -162,7 +168,7 @@ def with_two_queries(asked: Question) -> Iterator[Question]:
 def rejection(
     mini: MiniWorld, prover: Prover, index: ClueIndex, asked: Question, relations: Sequence[str]
 ) -> str:
-    """Why a question must not ship, "" if it may.
+    """Explain why a question is unfit, "" if it is fit.
 
     Proved: the graph gives one entity for all clues together, and several where any one is left out; no other passage holds all
     of the clues' objects; no golden answer stands in the question, they are at least three, and different and not empty under
@@ -186,7 +192,7 @@ def rejection(
 def trivia_questions(
     mini: MiniWorld, prover: Prover, region: str, split: str, rng: StableRandom
 ) -> Iterator[Question]:
-    """Every question about a region that passes the proofs with two of its ways to search, in random order."""
+    """Generate the proved questions about a region, with two queries each, in random order."""
     index, answers = ClueIndex(mini.world), accepted_answers(mini.world)
     for id_, relations in conjunctions(mini, index, region, rng):
         asked = question(mini, index, answers, id_, relations, split, rng)
@@ -210,7 +216,10 @@ def build(seed: int = RICH.seed) -> tuple[MiniWorld, dict[str, list[Task]]]:
 
 
 def check_disjoint(splits: Mapping[str, Sequence[Task]]) -> None:
-    """No answer and no template of one split in another (years and occupations, which are clues too, belong to all)."""
+    """Check that no two splits share an answer or a template.
+
+    Clues such as years and occupations may be shared.
+    """
 
     def by_answer(task: Task) -> Task:
         return replace(task, hops=tuple(replace(hop, entity=hop.value) for hop in task.hops))

@@ -1,4 +1,4 @@
-"""2WikiMultihopQA of the mini tier: its four types of questions over the rich world."""
+"""2WikiMultihopQA of the mini tier: four types of questions over the rich world."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tstar_envs.envs.search_qa.question_sets import TWO_WIKI
 from tstar_envs.utils import StableRandom
 
 _LIFE = ("birthplace", "birth_year", "death_year", "school", "employer", "award")
-# type of the first entity -> its relation -> what is asked of its object
+# type of the first entity -> its relation -> relations of its object
 COMPOSITIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "work": {
         "creator": (*_LIFE, "spouse", "father", "mother"),
@@ -68,7 +68,7 @@ COMPANY_DESCRIPTIONS = (
     "the company behind {D}",
 )
 
-# (type, relations) -> leads and whether the smaller value wins; {n} what the compared are, {a} maker noun
+# (type, relations) -> leads, and True if the smaller value wins; {n} noun for the compared, {a} maker noun
 LEADS: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, bool], ...]] = {
     ("person", ("birth_year",)): templates.LEADS["birth_year"],
     ("person", ("death_year",)): (
@@ -141,7 +141,7 @@ PREDICATES: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {
 }
 
 
-# kind of draw -> share; what is shipped as kind is the part before the colon
+# kind of draw -> share; the shipped kind is the part before the colon
 SHARES = {
     "compositional": 0.44,
     "inference": 0.12,
@@ -153,7 +153,7 @@ SHARES = {
 
 
 def named(entity: Entity) -> str:
-    """How a question calls an entity: works with their kind and without an article, as in 2WikiMultihopQA."""
+    """Name an entity in a question: works with their kind and without an article, as in 2WikiMultihopQA."""
     return f"{entity.kind} {entity.name}" if entity.type == "work" else entity.name
 
 
@@ -206,7 +206,7 @@ def _inference(world: World, region: str, split: str, rng: StableRandom) -> Ques
 
 
 def _chain(world: World, path: Path, kind: str, asked: str, template: str) -> Question:
-    # One golden answer, as in 2WikiMultihopQA's question files.
+    # A single golden answer, as in 2WikiMultihopQA's question files.
     return Question(
         asked[0].upper() + asked[1:], answers_as(world, path)[0], kind, f"2wiki/{template}", path.hops(world)
     )
@@ -264,13 +264,13 @@ def _pair(
     relations: tuple[str, ...],
     same: bool | None = None,
 ) -> tuple[Path, Path] | None:
-    """Two paths that share no entity before their ends, which are equal or not (None: either).
+    """Draw two paths without a shared entity before their ends, which are equal, different, or either (None).
 
-    Works are of one kind, since the question calls them by it.
+    Works are of one kind, since the question names it.
     """
     entities = world.of_type(type_, region)
     one = follow(world, rng.choice(entities), relations)
-    # Two random ends are hardly ever the same, so a partner is looked for.
+    # Two random ends are rarely equal, so a partner is searched for.
     for entity in rng.shuffled(entities) if one else ():
         two = follow(world, entity, relations)
         if (
@@ -286,7 +286,10 @@ def _pair(
 
 
 def rejection(prover: ChainProver, asked: Question) -> str:
-    """Why a question must not ship, "" if it may: the proofs of chains, and that a comparison's answer follows from its values."""
+    """Explain why a question is unfit, "" if it is fit.
+
+    It must pass the proofs of chains, and a comparison must follow from its values.
+    """
     is_comparison = compares(asked.kind)
     if is_comparison:
         sides = runs(asked.hops)

@@ -1,4 +1,4 @@
-"""Worlds: the plain and the rich one, their sizes, seeds and passages."""
+"""Plain and rich world: sizes, seeds and passages."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PARENT_AGES = range(20, 40)
 def add_families(
     truth: dict[str, dict[str, str]], people: Sequence[str], rng: StableRandom
 ) -> dict[str, int]:
-    """Parents and spouses, generation after generation; returns the years of birth.
+    """Add parents and spouses, generation by generation, and return the years of birth.
 
-    A marriage is a fact of one of the two only: stated twice, the second hop could be skipped.
+    A marriage is a fact of one spouse only: stated twice, the second hop could be skipped.
     """
     births: dict[str, int] = {}
     couples: list[tuple[str, str]] = []
@@ -36,7 +36,7 @@ def add_families(
                 births[person] = max(births[p] for p in family[person]) + rng.choice(PARENT_AGES)
             else:
                 births[person] = rng.choice(FIRST_BIRTHS)
-        # Neighbours by age marry, unless they are siblings.
+        # People of similar age marry, unless they are siblings.
         by_age = sorted(generation, key=lambda person: (births[person], person))
         pairs = [tuple(rng.shuffled(pair)) for pair in zip(by_age[0::2], by_age[1::2], strict=False)]
         couples = [(one, other) for one, other in pairs if start == 0 or family[one] != family[other]]
@@ -54,18 +54,18 @@ FOUNDING_YEARS = range(1850, 1950)
 def build_plain_world(
     seed: int | str, regions: Mapping[str, RegionSize], taken: Collection[str] = (), namesakes: float = 0.15
 ) -> World:
-    """Draw a world.
+    """Draw a plain world.
 
     Args:
-        seed: same seed, same world, on every machine and Python version.
-        regions: region name -> how many entities of each type.
-        taken: names that must not occur (worlds for the warm start avoid every name of the shipped valid and test tasks).
-        namesakes: share of works that get a namesake of another kind, so that a bare title is not enough to search for.
+        seed: the same seed gives the same world on every machine and Python version.
+        regions: region name -> number of entities of each type.
+        taken: names to avoid (worlds for the warm start avoid all names of the shipped valid and test tasks).
+        namesakes: share of works with a namesake of another kind, so that a bare title is an ambiguous query.
     """
     rng = StableRandom(seed)
     world = World()
     names = Names(rng, taken)
-    # Countries are single words, so across regions they are dealt out rather than drawn.
+    # Countries are single words, so regions share one shuffled list.
     countries = [word for word in rng.shuffled(graph.COUNTRY_WORDS) if word not in taken]
     for region, size in regions.items():
         _build_region(world, region, size, rng, names, countries, namesakes)
@@ -94,7 +94,7 @@ def _build_region(
         facts[person, "occupation"] = rng.choice(graph.OCCUPATIONS)
     for person, school in zip(person_ids, dealt(rng, school_ids, len(person_ids)), strict=True):
         facts[person, "school"] = school
-    # Only one passage of a couple names the marriage; stated twice, the second hop could be skipped.
+    # Only one passage of a couple states the marriage; stated twice, the second hop could be skipped.
     couples = rng.shuffled(person_ids)
     for one, other in zip(couples[0::2], couples[1::2], strict=False):
         facts[one, "spouse"] = other
@@ -120,7 +120,7 @@ AWARD_YEARS = range(1850, 1950)
 INDEPENDENCE_YEARS = range(1700, 1900)
 MOST_POPULAR = 1_000_000
 WORKS_PER_MAKER = 2.5
-# relation -> how much likelier than others it is written down; what questions chain (families, works) counts most
+# relation -> weight when facts are chosen for a passage; chained relations (families, works) weigh most
 WEIGHTS = {
     "father": 3,
     "mother": 3,
@@ -137,16 +137,16 @@ WEIGHTS = {
 def build_rich_world(
     seed: int | str, regions: Mapping[str, RegionSize], taken: Collection[str] = (), namesakes: float = 0.15
 ) -> World:
-    """Draw a world.
+    """Draw a rich world.
 
     Args:
-        seed: same seed, same world, on every machine and Python version.
-        regions: region name -> how many entities of each type.
-        taken: names that must not occur.
-        namesakes: share of works that get a namesake of another kind.
+        seed: the same seed gives the same world on every machine and Python version.
+        regions: region name -> number of entities of each type.
+        taken: names to avoid.
+        namesakes: share of works with a namesake of another kind.
 
     Raises:
-        ValueError: names run out.
+        ValueError: too few names.
     """
     rng = StableRandom(seed)
     world = World()
@@ -166,7 +166,7 @@ def build_rich_world(
 
 
 def _aliases(world: World, id_: str) -> tuple[str, ...]:
-    """Other forms of a name, all of them unique by how they are made."""
+    """Generate aliases of a name, unique by construction."""
     entity = world.entities[id_]
     if entity.type == "person":
         first, last = entity.name.split()
@@ -181,7 +181,7 @@ def _aliases(world: World, id_: str) -> tuple[str, ...]:
 
 
 def _state_facts(world: World, ids: Mapping[str, Sequence[str]], rng: StableRandom, names: Names) -> None:
-    """Everything that is true in a region, and of it what the passages state."""
+    """Draw all true facts of a region, and state a part of them in passages."""
     people, cities, organisations = ids["person"], ids["city"], [*ids["company"], *ids["school"]]
     truth: dict[str, dict[str, str]] = {id_: {} for group in ids.values() for id_ in group}
 
@@ -217,7 +217,7 @@ def _state_facts(world: World, ids: Mapping[str, Sequence[str]], rng: StableRand
     for work in works:
         truth[work]["year"] = str(births[truth[work]["creator"]] + rng.choice(MAKER_AGES))
     twins = Counter(world.entities[work].name for work in works)
-    # "based on X" must say which X.
+    # "based on X" needs an unambiguous X.
     models = [work for work in works if twins[world.entities[work].name] == 1]
     for work, model in zip(share(works, 0.4), rng.shuffled(models), strict=False):
         if int(truth[model]["year"]) < int(truth[work]["year"]):
@@ -242,7 +242,7 @@ def _state_facts(world: World, ids: Mapping[str, Sequence[str]], rng: StableRand
 
 
 def _write_down(world: World, truth: Mapping[str, Mapping[str, str]], rng: StableRandom) -> None:
-    """State three, four or five facts of people and works, by popularity, and all facts of anything else."""
+    """State three to five facts of people and works, by popularity, and all facts of other entities."""
     ranked = sorted(truth, key=lambda id_: -world.entities[id_].popularity)
     allowance = {
         id_: 5 if 5 * rank < len(ranked) else 4 if 5 * rank < 3 * len(ranked) else 3
@@ -252,17 +252,17 @@ def _write_down(world: World, truth: Mapping[str, Mapping[str, str]], rng: Stabl
         stated = list(known)
         if world.entities[id_].type in ("person", "work"):
             tickets = rng.shuffled([r for r in known for _ in range(WEIGHTS.get(r, 1))])
-            first = [r for r in ("creator",) if r in known]  # a work without its maker would be no work
+            first = [r for r in ("creator",) if r in known]  # a work always states its maker
             stated = list(dict.fromkeys([*first, *tickets]))[: allowance[id_]]
         if known.get("country") and truth[known["country"]].get("capital") == id_:
-            stated.remove("country")  # its country's passage names them both already
+            stated.remove("country")  # the passage of its country already names both
         for relation in stated:
             world.facts[id_, relation] = known[relation]
 
 
 @dataclass(frozen=True)
 class MiniWorld:
-    """A world with its corpus: (id, Search-R1 contents) per entity, in order of creation."""
+    """World with its corpus: (id, Search-R1 contents) per entity, in order of creation."""
 
     world: World
     corpus: list[tuple[str, str]]
@@ -270,13 +270,13 @@ class MiniWorld:
 
 @dataclass(frozen=True)
 class WorldMaker:
-    """How a world is made.
+    """Generator of a world.
 
     Attributes:
-        build: (seed, regions, names that must not occur) -> the world without passages.
-        seed: of the shipped world.
-        regions: region -> how many entities of each type, in the shipped world.
-        practice: the size of a practice world.
+        build: (seed, regions, names to avoid) -> world without passages.
+        seed: seed of the shipped world.
+        regions: region -> number of entities of each type, in the shipped world.
+        practice: size of a practice world.
     """
 
     build: Callable[[int | str, Mapping[str, RegionSize], Collection[str]], World]
@@ -290,15 +290,15 @@ class WorldMaker:
         regions: Mapping[str, RegionSize] | None = None,
         taken: Collection[str] = (),
     ) -> MiniWorld:
-        """A world with one passage for each entity.
+        """Generate a world with one passage per entity.
 
         Args:
-            seed: the shipped world's by default.
-            regions: the shipped world's by default.
-            taken: names that must not occur.
+            seed: default: the shipped world's.
+            regions: default: the shipped world's.
+            taken: names to avoid.
 
         Raises:
-            ValueError: names run out.
+            ValueError: too few names.
         """
         seed = self.seed if seed is None else seed
         world = self.build(seed, self.regions if regions is None else regions, taken)
@@ -307,7 +307,7 @@ class WorldMaker:
         return MiniWorld(world, corpus)
 
 
-# The distractors are never asked about: namesakes and like-named people and towns that a sloppy query finds instead.
+# Distractors are never asked about: namesakes, and people and towns with similar names, which a sloppy query finds.
 PLAIN = WorldMaker(
     build_plain_world,
     20260101,
