@@ -8,6 +8,7 @@ written once.
 from __future__ import annotations
 
 import inspect
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -225,20 +226,20 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         """
         return {}
 
-    def _oracle_step(self, task: Task, state: State, wording: int) -> tuple[str, str] | None:
-        """The expert's thought and action, or None if the state is lost; ``wording`` chooses how the thought is put."""
+    def _oracle_step(self, task: Task, state: State, paraphrase: int) -> tuple[str, str] | None:
+        """The expert's thought and action, or None if the state is lost; ``paraphrase`` chooses the phrasing of the thought."""
         raise UnknownOption(f"{self._name()} has no expert: its class does not define _oracle_step")
 
-    def _expert_step(self, kind: str, task: Task, state: State, wording: int) -> tuple[str, str] | None:
+    def _expert_step(self, kind: str, task: Task, state: State, paraphrase: int) -> tuple[str, str] | None:
         """``_oracle_step`` of one of ``oracle_kinds``; families with several override it."""
-        return self._oracle_step(task, state, wording)
+        return self._oracle_step(task, state, paraphrase)
 
-    def _mistake(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
+    def _suboptimal_action(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
         """A believable wrong thought and action, for states an expert alone would never see; by default any admissible action."""
         admissible = self._admissible(task, state)
         if not admissible:
             raise UnknownOption(
-                f"{self._name()} lists no admissible actions and its class does not define _mistake"
+                f"{self._name()} lists no admissible actions and its class does not define _suboptimal_action"
             )
         return "", rng.choice(list(admissible))
 
@@ -589,29 +590,35 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         """
         return cls(**{**options, "split": "train"})
 
-    def oracle(self, wording: int = 0, kind: str = "expert") -> str | None:
+    def oracle(self, paraphrase: int = 0, kind: str = "expert", *, wording: int | None = None) -> str | None:
         """The next expert reply (thought and action) from the current state; None if it is lost or the episode is over.
 
         Deterministic; draws nothing from the environment's generator.
 
         Args:
-            wording: demonstrations vary how the thought is put; the action does not depend on it.
+            paraphrase: chooses the phrasing of the thought (demonstrations vary it); the action does not depend on it.
             kind: one of ``oracle_kinds``. Every family has "expert", which knows the whole state and always wins; "search" (ALFWorld)
                 knows only what was seen in the episode, looks for the rest, and may run out of steps.
+            wording: deprecated name of ``paraphrase``.
 
         Raises:
             UnknownOption: a kind that the family has not.
         """
+        if wording is not None:
+            warnings.warn(
+                "oracle(wording=...) is now oracle(paraphrase=...)", DeprecationWarning, stacklevel=2
+            )
+            paraphrase = wording
         check_option("kind", kind, self.oracle_kinds)
         task, state = self._running()
-        step = None if self._over else self._expert_step(kind, task, state, wording)
+        step = None if self._over else self._expert_step(kind, task, state, paraphrase)
         return None if step is None else render_reply(*step, style=self.prompt_style)
 
     def mistake(self, seed: int | str) -> str:
         """A believable wrong reply in the current state, the same for the same seed (perturbed demonstrations use it)."""
         task, state = self._running()
         return render_reply(
-            *self._mistake(task, state, StableRandom(f"mistake/{seed}")), style=self.prompt_style
+            *self._suboptimal_action(task, state, StableRandom(f"mistake/{seed}")), style=self.prompt_style
         )
 
     def progress(self) -> float:

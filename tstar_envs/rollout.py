@@ -141,7 +141,7 @@ class GroupEnv:
                 self._running[row] = not (results[row][2] or results[row][3])
         return results
 
-    def leave(self, row: int) -> None:
+    def drop(self, row: int) -> None:
         """Give a running row up: it takes no more replies until ``reset``.
 
         Raises:
@@ -248,7 +248,7 @@ def play_group(group: GroupEnv, episodes: Sequence[Episode], player: Player) -> 
         replies = player.replies(rows)
         for row in rows:
             if row not in replies:
-                group.leave(row)
+                group.drop(row)
         observations, rewards, terminated, truncated, infos = group.step(
             [replies.get(r) for r in range(len(group))], tolerant=True
         )

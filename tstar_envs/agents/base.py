@@ -307,7 +307,7 @@ class NotShown(TStarError, AttributeError):
     """An agent asked for something of the environment that would reveal more than its observations do."""
 
 
-class EnvironmentView:
+class AgentEnv:
     """The part of an environment that agents may know before they play.
 
     Args:
@@ -331,7 +331,7 @@ class EnvironmentView:
         self.tools = env.tools
 
     @property
-    def unwrapped(self) -> EnvironmentView:
+    def unwrapped(self) -> AgentEnv:
         """Itself, so that code written for a Gymnasium environment works."""
         return self
 
@@ -386,7 +386,7 @@ def bind_agent(agent: Any, env: TextEnv[Any, Any]) -> bool:
     """
     privileged = getattr(agent, "privileged", False) is True
     if bind := getattr(agent, "bind", None):
-        shown = env if privileged else called("the environment", EnvironmentFailed, EnvironmentView, env)
+        shown = env if privileged else called("the environment", EnvironmentFailed, AgentEnv, env)
         bound = called("the agent", AgentError, bind, shown)
         if inspect.isawaitable(bound):
             dismiss(bound)

@@ -6,7 +6,7 @@ import re
 import sys
 from typing import Any
 
-from tstar_envs.agents.base import AgentError, EnvironmentView, Info
+from tstar_envs.agents.base import AgentEnv, AgentError, Info
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import TStarError
 from tstar_envs.redaction import printable
@@ -90,7 +90,7 @@ class HumanAgent:
 
     concurrency = 1
 
-    def bind(self, env: EnvironmentView) -> None:
+    def bind(self, env: AgentEnv) -> None:
         """Show the rules once."""
         sys.stderr.write(f"{printable(env.prompt())}\n")
 

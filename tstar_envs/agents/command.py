@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
-from tstar_envs.agents.base import ACT, AgentError, Call, EnvironmentView, Info
+from tstar_envs.agents.base import ACT, AgentEnv, AgentError, Call, Info
 from tstar_envs.errors import UnknownOption
 from tstar_envs.record import COUNT_OR_NONE
 
@@ -53,7 +53,7 @@ class CommandAgent:
         """One with a process of its own."""
         return CommandAgent(self._command, self._timeout)
 
-    def bind(self, env: EnvironmentView) -> None:
+    def bind(self, env: AgentEnv) -> None:
         """Prepare the ``start`` event that the program reads first."""
         tools = [tool.schema() for tool in env.tools]
         self._start = {

@@ -340,7 +340,7 @@ def _retry_after(value: str | None) -> float | None:
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 
 
-class Pauses:
+class Backoff:
     """Seconds to wait between tries, spread at random: many clients that were refused at once must not come back at once."""
 
     def __init__(self) -> None:
@@ -432,7 +432,7 @@ class Endpoint:
                     f"{', '.join(given) or 'none of ' + ', '.join(_NETWORK_VARIABLES[-5:])}"
                 )
             ) from None
-        self._pauses = Pauses()
+        self._pauses = Backoff()
         self._dialect = Dialect()
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tstar_envs.agents.answers import Answer, ToolCall, addressed_calls, written_calls
-from tstar_envs.agents.base import ACT, Call, EndpointError, EnvironmentView, Info
+from tstar_envs.agents.base import ACT, AgentEnv, Call, EndpointError, Info
 from tstar_envs.agents.endpoint import Endpoint, TooLong
 from tstar_envs.errors import UnknownOption
 from tstar_envs.react import ANY_CUE, bracket_content, closing_bracket, parse_reply, render_reply, spoken
@@ -159,7 +159,7 @@ class ChatAgent:
             )
         self.endpoint, self.options = endpoint, options
         self.calls: list[Call] = []
-        self.env: EnvironmentView | None = None
+        self.env: AgentEnv | None = None
         self.conversation = Conversation([])
         self.observation = ""  # the latest
         self._said: list[Message] = []  # what the model said last, to be followed by what was answered
@@ -188,11 +188,11 @@ class ChatAgent:
         """Close the connections."""
         await self.endpoint.close()
 
-    def bind(self, env: EnvironmentView) -> None:
+    def bind(self, env: AgentEnv) -> None:
         """Take the rules of the environment."""
         self.env = env
 
-    def _view(self) -> EnvironmentView:
+    def _view(self) -> AgentEnv:
         if self.env is None:
             raise RuntimeError("the agent knows no rules yet: call bind(env) first")
         return self.env
@@ -350,7 +350,7 @@ class ReAct(ChatAgent):
     takes_tools = False
     _examples = ""
 
-    def bind(self, env: EnvironmentView) -> None:
+    def bind(self, env: AgentEnv) -> None:
         """Take the rules and the demonstrations."""
         super().bind(env)
         if not self._examples:
@@ -440,7 +440,7 @@ class SearchO1(ChatAgent):
     method = "search-o1"
     takes_tools = False
 
-    def bind(self, env: EnvironmentView) -> None:
+    def bind(self, env: AgentEnv) -> None:
         """Take the number of turns.
 
         Raises:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tstar_envs.agents.base import AGENT, ENDPOINT, ENVIRONMENT, KINDS, MODEL, SCORED, UNPARSED, total
 from tstar_envs.core import TextEnv
-from tstar_envs.evaluation.cost import Accounts, Amount, Estimate, Price, PriceTable, money
+from tstar_envs.evaluation.cost import Amount, CostSummary, Estimate, Price, PriceTable, money
 from tstar_envs.evaluation.stats import Summary
 from tstar_envs.record import Episode
 from tstar_envs.redaction import printable
@@ -137,7 +137,7 @@ class Live:
         return ", ".join(said)
 
 
-def figures_table(summary: Summary, wanted: int, accounts: Accounts, panel: str) -> Table:
+def figures_table(summary: Summary, wanted: int, accounts: CostSummary, panel: str) -> Table:
     """The figures of an evaluation.
 
     Args:
@@ -166,7 +166,7 @@ class Row:
     env: str
     wanted: int
     summary: Summary
-    accounts: Accounts
+    accounts: CostSummary
 
 
 def suite_table(rows: Sequence[Row], title: str) -> Table:
@@ -287,7 +287,7 @@ def _results(summary: Summary, wanted: int, panel: str) -> Iterator[tuple[str, s
         yield KINDS[kind], counted(count, "episode") + ("" if kind in SCORED else " (in no rate)")
 
 
-def _costs(accounts: Accounts) -> Iterator[tuple[str, str]]:
+def _costs(accounts: CostSummary) -> Iterator[tuple[str, str]]:
     usage = accounts.usage
     middle, late = accounts.reply_percentile(0.5), accounts.reply_percentile(0.95)
     if usage.calls and middle is not None and late is not None:

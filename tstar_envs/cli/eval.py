@@ -20,7 +20,7 @@ from tstar_envs.core import TextEnv
 from tstar_envs.errors import TStarError, UnknownOption, UnknownTask
 from tstar_envs.evalset import panel
 from tstar_envs.evaluation.cost import (
-    Accounts,
+    CostSummary,
     Estimate,
     PriceTable,
     account,
@@ -30,7 +30,7 @@ from tstar_envs.evaluation.cost import (
     usage_notes,
 )
 from tstar_envs.evaluation.log import Key, ResultFile, latest, sole_evaluation
-from tstar_envs.evaluation.runner import Seat, Setting, play_missing
+from tstar_envs.evaluation.runner import Setting, Worker, play_missing
 from tstar_envs.evaluation.stats import Summary, summarise
 from tstar_envs.evaluation.workers import require_handles
 from tstar_envs.foreign import task_ids_of
@@ -117,8 +117,8 @@ class Evaluation:
     Attributes:
         command: what was asked for.
         entry: the environment's entry in the table.
-        env: the first seat's environment.
-        agent: the first seat's agent, bound to it.
+        env: the first worker's environment.
+        agent: the first worker's agent, bound to it.
         options: of the environment.
         wishes: those of them that the agent, or the one that --options-of names, asks for.
         own: those that the user named.
@@ -179,11 +179,11 @@ class Evaluation:
         """The setting that the runner works with."""
         return Setting(self.entry, self.command.agent, self.command.seed, self.command.progress, self.panel)
 
-    def seats(self, missing: int) -> list[Seat]:
+    def workers(self, missing: int) -> list[Worker]:
         """An environment and an agent for each episode that is played at the same time.
 
         Args:
-            missing: episodes to play; more seats are not made.
+            missing: episodes to play; more workers are not made.
 
         Raises:
             UnknownOption: a concurrency that the agent, or this machine, cannot have.
@@ -195,12 +195,12 @@ class Evaluation:
         count = max(1, min(wanted, missing))
         require_handles(count, self.agent)
         agents = more_agents(self.agent, count, command.agent, lambda: _load(command, self.entry))
-        seats = [Seat(self.env, self.agent)]
+        workers = [Worker(self.env, self.agent)]
         for agent in agents[1:]:
             env = make_env(self.entry, {"split": command.split, **self.options})
             bind_agent(agent, env)
-            seats.append(Seat(env, agent))
-        return seats
+            workers.append(Worker(env, agent))
+        return workers
 
 
 def prepare(command: EvalCommand, entry: EnvEntry) -> Evaluation:
@@ -297,7 +297,7 @@ def _tasks(command: EvalCommand, entry: EnvEntry, env: TextEnv[Any, Any]) -> tup
 
 
 @dataclass
-class Played:
+class EvaluationRun:
     """What an evaluation has of its episodes so far."""
 
     evaluation: Evaluation
@@ -332,16 +332,16 @@ def run(command: EvalCommand, console: Console) -> int:
         return 0
     with sole_evaluation(command.out):
         evaluation = prepare(command, entry)
-        played = _open(evaluation)
+        evaluated = _open(evaluation)
         try:
-            _play(played, console, prices)
+            _play(evaluated, console, prices)
         finally:  # also after Ctrl-C or a broken service: the figures of what was played are shown
-            summary, accounts = _figures(played, prices)
+            summary, accounts = _figures(evaluated, prices)
             console.print(figures_table(summary, len(evaluation.wanted), accounts, evaluation.panel_label))
             _note(accounts, command, console)
-            if played.results is not None:
-                say(console, f"episodes in {played.results.path}", "dim")
-        _show_errors(played, console)
+            if evaluated.results is not None:
+                say(console, f"episodes in {evaluated.results.path}", "dim")
+        _show_errors(evaluated, console)
     return 1 if summary.errors else 0
 
 
@@ -372,18 +372,18 @@ def _run_suite(command: EvalCommand, console: Console, prices: PriceTable) -> in
     try:
         for one in commands:
             with sole_evaluation(one.out):
-                played = _open(prepare(one, find_entry(str(one.env))))
+                evaluated = _open(prepare(one, find_entry(str(one.env))))
                 try:
-                    _play(played, console, prices)
+                    _play(evaluated, console, prices)
                 finally:
                     rows.append(
                         Row(
-                            played.evaluation.entry.id,
-                            len(played.evaluation.wanted),
-                            *_figures(played, prices),
+                            evaluated.evaluation.entry.id,
+                            len(evaluated.evaluation.wanted),
+                            *_figures(evaluated, prices),
                         )
                     )
-                _show_errors(played, console)
+                _show_errors(evaluated, console)
     finally:
         part = "" if command.tasks is None else f", the first {counted(command.tasks, 'task')} of each"
         console.print(suite_table(rows, f"suite {command.suite}, panel {chosen.version} {chosen.hash}{part}"))
@@ -394,26 +394,26 @@ def _run_suite(command: EvalCommand, console: Console, prices: PriceTable) -> in
     return 1 if any(row.summary.errors for row in rows) else 0
 
 
-def _open(evaluation: Evaluation) -> Played:
+def _open(evaluation: Evaluation) -> EvaluationRun:
     out = evaluation.command.out
     results = ResultFile(out, evaluation.settings) if out is not None else None
-    return Played(evaluation, results, results.episodes() if results is not None else {})
+    return EvaluationRun(evaluation, results, results.episodes() if results is not None else {})
 
 
-def _play(played: Played, console: Console, prices: PriceTable) -> None:
-    evaluation, results, done = played.evaluation, played.results, played.done
+def _play(evaluated: EvaluationRun, console: Console, prices: PriceTable) -> None:
+    evaluation, results, done = evaluated.evaluation, evaluated.results, evaluated.done
     _introduce(evaluation, console)
-    finished = [episode for episode in played.episodes if episode.ended != "error"]
+    finished = [episode for episode in evaluated.episodes if episode.ended != "error"]
     if finished and results is not None:
         say(
             console,
             f"resuming: {len(finished)} of {len(evaluation.wanted)} episodes are in {results.path} already",
         )
-    seats = evaluation.seats(len(evaluation.wanted) - len(finished))
+    workers = evaluation.workers(len(evaluation.wanted) - len(finished))
     model = evaluation.command.model
     price = prices.of_model(model) if model is not None else None
     try:
-        playing = play_missing(seats, evaluation.setting, evaluation.wanted, done)
+        playing = play_missing(workers, evaluation.setting, evaluation.wanted, done)
         with Live(len(evaluation.wanted), finished, price, prices.currency) as live, closing(playing):
             for episode in playing:
                 if results is not None:
@@ -430,7 +430,7 @@ def _play(played: Played, console: Console, prices: PriceTable) -> None:
         say(console, f"{what}: {again}", "yellow")
         if results is not None:
             # The signal may have come between the writing of a record and its counting.
-            played.done = results.episodes()
+            evaluated.done = results.episodes()
         raise
 
 
@@ -466,22 +466,24 @@ def _introduce(evaluation: Evaluation, console: Console) -> None:
         )
 
 
-def _figures(played: Played, prices: PriceTable) -> tuple[Summary, Accounts]:
-    return summarise(played.episodes), account(played.episodes, prices, played.evaluation.command.model)
+def _figures(evaluated: EvaluationRun, prices: PriceTable) -> tuple[Summary, CostSummary]:
+    return summarise(evaluated.episodes), account(
+        evaluated.episodes, prices, evaluated.evaluation.command.model
+    )
 
 
-def _note(accounts: Accounts, command: EvalCommand, console: Console) -> None:
+def _note(accounts: CostSummary, command: EvalCommand, console: Console) -> None:
     for note in usage_notes(accounts.usage, command.max_tokens):
         say(console, note, "yellow")
 
 
-def _show_errors(played: Played, console: Console) -> None:
-    errors = [episode for episode in played.episodes if episode.ended == "error"]
+def _show_errors(evaluated: EvaluationRun, console: Console) -> None:
+    errors = [episode for episode in evaluated.episodes if episode.ended == "error"]
     if not errors:
         return
     again = (
         "run the same command again to repeat them"
-        if played.results is not None
+        if evaluated.results is not None
         else "with --out they could be repeated alone"
     )
     episodes = (

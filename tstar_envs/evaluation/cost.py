@@ -18,7 +18,7 @@ from tstar_envs.core import TextEnv
 from tstar_envs.data.files import PRICES_BYTES, read_text
 from tstar_envs.errors import BadData
 from tstar_envs.evaluation.log import Key
-from tstar_envs.evaluation.runner import Seat, Setting, play_all
+from tstar_envs.evaluation.runner import Setting, Worker, play_all
 from tstar_envs.record import Episode
 from tstar_envs.registry import EnvEntry
 from tstar_envs.utils import counted
@@ -150,7 +150,7 @@ def _quoted(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Accounts:
+class CostSummary:
     """Usage, cost and reply times, summed over episodes.
 
     Attributes:
@@ -180,7 +180,7 @@ class Accounts:
         return percentile(self.reply_seconds, share)
 
 
-def account(episodes: Sequence[Episode], prices: PriceTable, model: str | None) -> Accounts:
+def account(episodes: Sequence[Episode], prices: PriceTable, model: str | None) -> CostSummary:
     """Add up what episodes cost.
 
     Args:
@@ -195,7 +195,7 @@ def account(episodes: Sequence[Episode], prices: PriceTable, model: str | None) 
     replies = sorted(
         seconds for seconds in [*earlier, *(step.seconds for e in episodes for step in e.steps)] if seconds
     )
-    return Accounts(
+    return CostSummary(
         usage=total(calls),
         successes=sum(episode.success for episode in episodes),
         reply_seconds=tuple(replies),
@@ -205,12 +205,12 @@ def account(episodes: Sequence[Episode], prices: PriceTable, model: str | None) 
     )
 
 
-def together(parts: Sequence[Accounts]) -> Accounts:
+def together(parts: Sequence[CostSummary]) -> CostSummary:
     """The sum of several; money is known only where it is for every part that sent requests."""
     usages = [part.usage for part in parts]
     costs = [part.cost for part in parts if part.usage.calls]
     known = [cost for cost in costs if cost is not None]
-    return Accounts(
+    return CostSummary(
         usage=Usage(
             calls=sum(usage.calls for usage in usages),
             uncounted=sum(usage.uncounted for usage in usages),
@@ -353,7 +353,7 @@ def estimate(env: TextEnv[Any, Any], entry: EnvEntry, agent: ChatAgent, wanted: 
     twin = agent.another()
     expert = _Expert(env, twin)
     twin.endpoint = expert  # type: ignore[assignment]
-    played = list(play_all([Seat(env, twin)], Setting(entry, "dry run"), [(task, 0) for task in spread]))
+    played = list(play_all([Worker(env, twin)], Setting(entry, "dry run"), [(task, 0) for task in spread]))
     turns = max((len(episode.steps) for episode in played), default=1) if env.horizon_varies else env.horizon
     options, requests = agent.options, agent.requests(turns)
     # An attempt is a row of requests that grow by a turn each; further ones (reflections) are counted as long as the longest.

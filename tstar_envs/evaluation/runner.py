@@ -15,7 +15,7 @@ from tstar_envs.agents.base import Agent, AgentError, Call, failure
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import EnvironmentFailed, TStarError
 from tstar_envs.evaluation.log import Key
-from tstar_envs.evaluation.workers import Interrupts, StepsTogether, Workers
+from tstar_envs.evaluation.workers import BatchedStepper, Interrupts, ThreadPool
 from tstar_envs.foreign import as_bool, as_number, awaited, called, raised, reset_result, said, shown
 from tstar_envs.record import CALL, Episode, fault
 from tstar_envs.registry import EnvEntry
@@ -33,7 +33,7 @@ class BrokenRun(TStarError):
     """Several episodes in a row ended in an error."""
 
 
-class Seat(NamedTuple):
+class Worker(NamedTuple):
     """Where one episode at a time is played, and by whom."""
 
     env: TextEnv[Any, Any]
@@ -79,16 +79,16 @@ def play_episode(
     sample: int = 0,
     progress: bool = False,
 ) -> Episode:
-    """Play one episode to its end; the arguments are those of ``Setting`` and ``Seat``.
+    """Play one episode to its end; the arguments are those of ``Setting`` and ``Worker``.
 
     Returns:
         The record. If the environment's infrastructure or the agent failed, ``ended`` is ``error`` and ``error`` says why.
     """
-    return next(iter(play_all([Seat(env, agent)], Setting(entry, name, seed, progress), [(task, sample)])))
+    return next(iter(play_all([Worker(env, agent)], Setting(entry, name, seed, progress), [(task, sample)])))
 
 
 def play_missing(
-    seats: Sequence[Seat], setting: Setting, wanted: Sequence[Key], done: dict[Key, Episode]
+    workers: Sequence[Worker], setting: Setting, wanted: Sequence[Key], done: dict[Key, Episode]
 ) -> Generator[Episode, None, None]:
     """Play what is wanted and not done (or ended in an error); yields each episode as it ends.
 
@@ -98,33 +98,35 @@ def play_missing(
     missing = [key for key in wanted if key not in done or done[key].ended == "error"]
     in_a_row = 0
     with closing(
-        play_all(seats, setting, missing)
+        play_all(workers, setting, missing)
     ) as playing:  # what is under way ends with the run, not when Python tidies up
         for episode in playing:
             yield episode
             in_a_row = in_a_row + 1 if episode.ended == "error" else 0
-            if in_a_row == ERRORS_IN_A_ROW + len(seats) - 1:
+            if in_a_row == ERRORS_IN_A_ROW + len(workers) - 1:
                 raise BrokenRun(
                     f"stopped after {in_a_row} episodes in a row ended in an error, the last: {episode.error}"
                 )
 
 
 def play_all(
-    seats: Sequence[Seat], setting: Setting, wanted: Sequence[Key]
+    workers: Sequence[Worker], setting: Setting, wanted: Sequence[Key]
 ) -> Generator[Episode, None, None]:
-    """Play episodes side by side, as many as there are seats; yields each as it ends.
+    """Play episodes side by side, as many as there are workers; yields each as it ends.
 
     Leaving the iteration ends what is under way: those episodes are not recorded.
     """
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(_report)
     with Interrupts(loop) as interrupts:
-        table = _Table(setting, len(seats), interrupts)
+        pool = _WorkerPool(setting, len(workers), interrupts)
         players: list[asyncio.Task[None]] = []
         try:
             ended: asyncio.Queue[Episode] = asyncio.Queue()
             left = iter(wanted)
-            players = [loop.create_task(table.sit(seat, left, ended)) for seat in seats[: len(wanted)]]
+            players = [
+                loop.create_task(pool.run_worker(worker, left, ended)) for worker in workers[: len(wanted)]
+            ]
             for _ in wanted:
                 episode = loop.run_until_complete(_next(ended, players, interrupts))
                 with interrupts.handing_over():
@@ -143,11 +145,11 @@ def play_all(
             # Each part is waited for no longer than ``CLOSE_SECONDS``: an agent may neither let itself be cancelled nor close.
             try:
                 _end(loop, players)
-                close_error = loop.run_until_complete(table.close_agents(seats))
+                close_error = loop.run_until_complete(pool.close_agents(workers))
                 _end(loop, [loop.create_task(loop.shutdown_asyncgens())], cancelled=False)
                 _end(loop, ())
             finally:
-                table.close()
+                pool.close()
                 loop.close()
         if close_error is not None:
             raise close_error
@@ -197,27 +199,27 @@ async def _all(tasks: Collection[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Table:
-    """The seats' common part: threads for what blocks, and the steps taken together."""
+class _WorkerPool:
+    """The workers' common part: threads for what blocks, and the steps taken together."""
 
-    def __init__(self, setting: Setting, seats: int, interrupts: Interrupts) -> None:
-        several = seats > 1
+    def __init__(self, setting: Setting, workers: int, interrupts: Interrupts) -> None:
+        several = workers > 1
         self._setting, self._interrupts = setting, interrupts
         # One thread for all environments: families share caches and connections that know of no other.
-        self._environments = Workers(1 if several else 0, interrupts.expected)
-        self._agents = Workers(seats if several else 0, interrupts.expected)
-        self._steps = StepsTogether(self._environments)
+        self._environments = ThreadPool(1 if several else 0, interrupts.expected)
+        self._agents = ThreadPool(workers if several else 0, interrupts.expected)
+        self._steps = BatchedStepper(self._environments)
 
     def close(self) -> None:
         self._environments.close()
         self._agents.close()
 
-    async def close_agents(self, seats: Sequence[Seat]) -> AgentError | None:
+    async def close_agents(self, workers: Sequence[Worker]) -> AgentError | None:
         """Close every agent, which may hold connections or programs; the first that fails is the answer, after all have been asked."""
         failed: AgentError | None = None
-        for seat in seats:
+        for worker in workers:
             try:
-                await self._close_agent(seat.agent)
+                await self._close_agent(worker.agent)
             except TStarError as error:
                 failed = failed or (error if isinstance(error, AgentError) else AgentError(f"{said(error)}"))
             except TimeoutError:
@@ -241,19 +243,19 @@ class _Table:
                 raise TimeoutError
             closing.result()
 
-    async def sit(self, seat: Seat, left: Iterator[Key], ended: asyncio.Queue[Episode]) -> None:
+    async def run_worker(self, worker: Worker, left: Iterator[Key], ended: asyncio.Queue[Episode]) -> None:
         """Play one episode after another until none is left."""
         for task, sample in left:
-            await ended.put(await self._episode(seat, task, sample))
+            await ended.put(await self._episode(worker, task, sample))
             await ended.join()  # what was played is recorded before more is
 
-    async def _episode(self, seat: Seat, task: str, sample: int) -> Episode:
+    async def _episode(self, worker: Worker, task: str, sample: int) -> Episode:
         setting = self._setting
         episode: Episode = called(
             "the environment",
             EnvironmentFailed,
             new_episode,
-            seat.env,
+            worker.env,
             setting.entry,
             setting.name,
             task,
@@ -263,27 +265,27 @@ class _Table:
         episode.panel = setting.panel
         error: TStarError | None = None
         try:
-            while await self._attempt(seat, episode):
+            while await self._attempt(worker, episode):
                 _keep_attempt(episode)
         except TStarError as raised_error:
             error = raised_error
             episode.fail(error)
         episode.failure = failure(episode, error)
         if setting.progress and error is None:
-            await self._measure(seat.env, episode)
+            await self._measure(worker.env, episode)
         return episode
 
-    async def _attempt(self, seat: Seat, episode: Episode) -> bool:
+    async def _attempt(self, worker: Worker, episode: Episode) -> bool:
         """Play the task once; whether the agent wants to try again."""
-        env, agent = seat
+        env, agent = worker
         observation, info = await self._environments.run(reset_result, env, episode.task)
         episode.begin(observation, info)
         seed = agent_seed(episode.seed or 0, episode.task, episode.sample)
         message = {"agent_seed": seed, "sample": episode.sample, "attempt": len(episode.attempts)}
-        await self._ask(seat, episode, agent.reset, observation, {**info, **message})
+        await self._ask(worker, episode, agent.reset, observation, {**info, **message})
         while True:
             began = time.perf_counter()
-            reply = await self._ask(seat, episode, agent.act, observation, info)
+            reply = await self._ask(worker, episode, agent.act, observation, info)
             seconds = time.perf_counter() - began
             if not isinstance(reply, str):
                 raise AgentError(f"act(observation, info) must return a str, returned {type(reply).__name__}")
@@ -301,7 +303,7 @@ class _Table:
         again: Callable[..., Any] | None = _trait(agent, "again")
         if again is None:
             return False
-        answer = await self._ask(seat, episode, again, observation, result.reward, info)
+        answer = await self._ask(worker, episode, again, observation, result.reward, info)
         wanted = False if answer is None else as_bool(answer)
         if wanted is None:
             raise AgentError(
@@ -313,7 +315,7 @@ class _Table:
             )
         return wanted
 
-    async def _ask(self, seat: Seat, episode: Episode, function: Callable[..., Any], *args: Any) -> Any:
+    async def _ask(self, worker: Worker, episode: Episode, function: Callable[..., Any], *args: Any) -> Any:
         """Call an agent, which is foreign code; what it asked of its model meanwhile is recorded, whether it succeeds or not.
 
         Raises:
@@ -323,15 +325,15 @@ class _Table:
             if inspect.iscoroutinefunction(function):
                 result = called("the agent", AgentError, function, *args)
             else:
-                workers = self._environments if _trait(seat.agent, "privileged") is True else self._agents
-                result = await workers.run(called, "the agent", AgentError, function, *args)
+                threads = self._environments if _trait(worker.agent, "privileged") is True else self._agents
+                result = await threads.run(called, "the agent", AgentError, function, *args)
             if inspect.isawaitable(result):
                 result = await awaited("the agent", AgentError, getattr(function, "__name__", ""), result)
         except BaseException:
             with suppress(AgentError):  # what it raised is the better message
-                _take_calls(seat.agent, episode)
+                _take_calls(worker.agent, episode)
             raise
-        _take_calls(seat.agent, episode)
+        _take_calls(worker.agent, episode)
         return result
 
     async def _measure(self, env: TextEnv[Any, Any], episode: Episode) -> None:

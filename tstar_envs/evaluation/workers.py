@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
-class Workers:
+class ThreadPool:
     """A number of threads that take calls off one queue, in order.
 
     Attributes:
@@ -110,15 +110,15 @@ Env = TextEnv[Any, Any]
 Waiting = list[tuple[Env, str, "asyncio.Future[StepResult]"]]
 
 
-class StepsTogether:
+class BatchedStepper:
     """Collects the replies that arrive while the environments are busy, and plays them in one go.
 
     Args:
-        workers: where environments run.
+        threads: where environments run.
     """
 
-    def __init__(self, workers: Workers) -> None:
-        self._workers = workers
+    def __init__(self, threads: ThreadPool) -> None:
+        self._threads = threads
         self._waiting: Waiting = []
         self._busy: asyncio.Task[None] | None = None
 
@@ -138,7 +138,7 @@ class StepsTogether:
     async def _play(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting, []
-            results = await self._workers.run(
+            results = await self._threads.run(
                 step_rows, [env for env, _, _ in batch], [reply for _, reply, _ in batch]
             )
             for (_, _, answer), result in zip(batch, results, strict=True):

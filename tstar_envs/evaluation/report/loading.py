@@ -9,7 +9,7 @@ from typing import Any
 
 from tstar_envs.data.files import find_files
 from tstar_envs.errors import BadData, MissingData, UnknownOption
-from tstar_envs.evaluation.cost import Accounts, PriceTable, account
+from tstar_envs.evaluation.cost import CostSummary, PriceTable, account
 from tstar_envs.evaluation.log import SETTINGS, Recorded, collect, latest, settings_of, settings_path
 from tstar_envs.evaluation.report.paper import Part, parts
 from tstar_envs.evaluation.stats import Summary, summarise
@@ -86,7 +86,7 @@ class Evaluation:
     model: str
     panel: str
     summary: Summary
-    accounts: Accounts
+    accounts: CostSummary
     parts: dict[str, Part]
     progress: list[tuple[float, bool]]
     played: frozenset[str]

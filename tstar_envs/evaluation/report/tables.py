@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from tstar_envs.evaluation.cost import Accounts, together
+from tstar_envs.evaluation.cost import CostSummary, together
 from tstar_envs.evaluation.report.boards import Board, BoardEntry, comparable
 from tstar_envs.evaluation.report.loading import clean, short_id
 from tstar_envs.evaluation.report.paper import TABLES, PaperTable, Part, PublishedRow, row
@@ -221,7 +221,7 @@ class CostRow:
 
     agent: str
     where: str
-    accounts: Accounts
+    accounts: CostSummary
 
     @property
     def tokens_known(self) -> bool:
