@@ -209,7 +209,7 @@ def test_snapshot_restores_exactly(entry: EnvEntry) -> None:
     assert (observation, info["task_id"], info["step"]) == (snapshot.observation, snapshot.task_id, 3)
     assert future(other) == expected
     for wrong in (None, "x", 3):
-        with pytest.raises(UnknownOption, match="restore takes what snapshot"):
+        with pytest.raises(UnknownOption, match="restore takes a snapshot made by snapshot"):
             env.restore(wrong)
 
 
