@@ -184,7 +184,7 @@ def panel(version: str) -> Panel:
         >>> from tstar_envs import panel
         >>> v1 = panel("v1")
         >>> len(v1["sokoban-easy"].tasks), v1.suite("paper")[:2]
-        (200, ('tstar/HotpotQA', 'tstar/2WikiMultihopQA'))
+        (200, ('tstar/HotpotQA', 'tstar/NQ'))
 
     Args:
         version: ``v1``. A released version never changes; changed rules or tasks get a new version.

@@ -178,7 +178,7 @@ def test_a_program_that_closes_its_output_and_lives_on(tmp_path: Path, closed: t
     body = f"{AFTER_RESET}    open(sys.argv[0] + '.pid', 'w').write(str(os.getpid()))\n{closes}    time.sleep(60)\n"
     (episode,) = play(tmp_path, body, tasks=1)
     assert episode.failure == AGENT
-    assert "closed its output without an answer, and runs on" in episode.error
+    assert "closed its output without an answer, and is still running" in episode.error
     assert not _runs(int((tmp_path / "program.py.pid").read_text()))
 
 

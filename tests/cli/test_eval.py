@@ -192,7 +192,7 @@ def test_ctrl_c_says_how_to_go_on(run: Run, tmp_path: Path) -> None:
         out, err = process.communicate(timeout=60)
     played = path.read_bytes().count(b"\n")
     assert (process.returncode, err) == (130, "") and f"{30 - played} not played yet" in out
-    assert "interrupted: the same command again goes on from here" in out
+    assert "interrupted: run the same command again to resume" in out
     assert f"resuming: {played} of 30" in run(*command).stdout
 
 

@@ -1,4 +1,4 @@
-"""Consoles, tables and progress: readable on a terminal and in a pipe."""
+"""Consoles, tables and progress, for terminals and pipes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _PIPE_WIDTH = 200  # a pipe has no width; rich's 80 would cut tables
 
 
 class _PipedConsole(Console):
-    """A console that goes on, in silence, when whoever reads its pipe has had enough (``| head``): the exit status stays the command's."""
+    """Console that continues silently after its pipe is closed (``| head``), so that the exit status stays the command's."""
 
     def on_broken_pipe(self) -> None:
-        """See rich, which would end the program with status 1."""
+        """Ignore the broken pipe; rich would exit with status 1."""
         self.quiet = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, (sys.stderr if self.stderr else sys.stdout).fileno())
@@ -39,7 +39,7 @@ class _PipedConsole(Console):
 
 
 def make_console(stderr: bool = False) -> Console:
-    """A console of the terminal's width, or wide where there is no terminal."""
+    """Make a console of the terminal's width, or a wide one without a terminal."""
     console = _PipedConsole(stderr=stderr, highlight=False)
     return (
         console if console.is_terminal else _PipedConsole(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
@@ -47,12 +47,12 @@ def make_console(stderr: bool = False) -> Console:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Foreign text as it is: no markup, no control sequences, no secrets, nothing that a UTF-8 terminal cannot show."""
+    """Wrap foreign text: no markup, control characters or secrets, and nothing that a UTF-8 terminal cannot show."""
     return Text(printable(text), style=style)
 
 
 def say(console: Console, message: str, style: str = "") -> None:
-    """One message: on a terminal broken between words only, so that paths in it can be copied, elsewhere one line."""
+    """Print one message. On a terminal it wraps between words only, so that paths can be copied; elsewhere it is one line."""
     if console.is_terminal:
         console.print(plain(message, style), overflow="ignore", crop=False)
     else:
@@ -60,21 +60,21 @@ def say(console: Console, message: str, style: str = "") -> None:
 
 
 def make_env(entry: EnvEntry, options: dict[str, Any]) -> TextEnv[Any, Any]:
-    """The environment of an entry; see ``EnvEntry.make``."""
+    """Make the environment of an entry; see ``EnvEntry.make``."""
     return entry.make(**options)
 
 
-SECONDS_BETWEEN_LINES = 30.0  # where there is no terminal
+SECONDS_BETWEEN_LINES = 30.0  # without a terminal
 
 
 class Live:
-    """Shows progress: a line that moves on a terminal; elsewhere one line now and then, on standard error.
+    """Progress display: a live line on a terminal, else an occasional line on standard error.
 
     Args:
-        wanted: episodes in all.
-        finished: those that were there before.
-        price: of the model, None if it has none.
-        currency: of the price.
+        wanted: total number of episodes.
+        finished: number of episodes finished before.
+        price: price of the model, None if unknown.
+        currency: currency of the price.
     """
 
     def __init__(self, wanted: int, finished: Sequence[Episode], price: Price | None, currency: str) -> None:
@@ -100,7 +100,7 @@ class Live:
         self._progress.stop()
 
     def add(self, episode: Episode) -> None:
-        """One more episode has ended."""
+        """Count a finished episode."""
         self._played += 1
         self._good += episode.ended != "error"
         self._errors += episode.ended == "error"
@@ -120,7 +120,7 @@ class Live:
             )
 
     def text(self) -> str:
-        """What the line says beside the bar."""
+        """Text beside the progress bar."""
         said = [f"success {self._successes / self._good:.1%}" if self._good else "playing"]
         if self._errors:
             said.append(f"{self._errors} errors")
@@ -138,13 +138,13 @@ class Live:
 
 
 def figures_table(summary: Summary, wanted: int, accounts: CostSummary, panel: str) -> Table:
-    """The figures of an evaluation.
+    """Build the table of an evaluation's results and costs.
 
     Args:
-        summary: of what was played.
-        wanted: episodes that were to be played.
-        accounts: what they cost.
-        panel: name and hash of the panel of tasks, "" if of none.
+        summary: summary of the finished episodes.
+        wanted: total number of episodes.
+        accounts: tokens, time and cost.
+        panel: name and hash of the evaluation set, "" if none.
     """
     table = Table(show_header=False)
     for name, value in [*_results(summary, wanted, panel), *_costs(accounts)]:
@@ -154,13 +154,13 @@ def figures_table(summary: Summary, wanted: int, accounts: CostSummary, panel: s
 
 @dataclass(frozen=True)
 class Row:
-    """An environment's part of a suite.
+    """Results of one environment in a suite.
 
     Attributes:
-        env: its id.
-        wanted: episodes that were to be played.
-        summary: of what was played.
-        accounts: what it cost.
+        env: environment id.
+        wanted: total number of episodes.
+        summary: summary of the finished episodes.
+        accounts: tokens, time and cost.
     """
 
     env: str
@@ -170,7 +170,7 @@ class Row:
 
 
 def suite_table(rows: Sequence[Row], title: str) -> Table:
-    """The figures of a suite, a row for each environment and one for the whole; tokens, seconds and money where a model was asked."""
+    """Build the table of a suite: a row per environment and an average; tokens, time and cost if a model was used."""
     costs = [row.accounts for row in rows if row.accounts.cost is not None]
     asked = any(row.accounts.usage.calls for row in rows)
     headings = [
@@ -216,7 +216,7 @@ def _suite_cells(row: Row, asked: bool, priced: bool) -> list[str]:
 
 
 def _average_cells(rows: Sequence[Row], played: Sequence[Row], asked: bool, priced: bool) -> list[str]:
-    """The last row: means over the environments, each counting alike, and sums of what is counted."""
+    """Build the last row: unweighted means over the environments, and sums of counts."""
     summaries = [row.summary for row in played]
 
     def mean(values: Iterable[float | None]) -> float:
@@ -239,7 +239,7 @@ def _average_cells(rows: Sequence[Row], played: Sequence[Row], asked: bool, pric
 
 
 def _reasons(summary: Summary) -> str:
-    """The kinds of failures of an environment's episodes, the most frequent first."""
+    """List the causes of failure of an environment's episodes, most frequent first."""
     found = sorted(
         ((kind, count) for kind, count in summary.failures.items() if count), key=lambda item: -item[1]
     )
@@ -264,7 +264,7 @@ def _results(summary: Summary, wanted: int, panel: str) -> Iterator[tuple[str, s
         f"{summary.episodes} ({counted(summary.tasks, 'task')})"
         + (f", {wanted - played} not played yet" if played < wanted else ""),
     )
-    yield "errors (in no rate)", str(summary.errors)
+    yield "errors (excluded from rates)", str(summary.errors)
     if summary.success is not None and summary.wilson is not None:
         yield "success", f"{summary.success:.1%}"
         yield (
@@ -284,17 +284,17 @@ def _results(summary: Summary, wanted: int, panel: str) -> Iterator[tuple[str, s
         for name, value in summary.extra.items():
             yield f"mean {name}", f"{value:.3f}"
     for kind, count in summary.failures.items():
-        yield KINDS[kind], counted(count, "episode") + ("" if kind in SCORED else " (in no rate)")
+        yield KINDS[kind], counted(count, "episode") + ("" if kind in SCORED else " (excluded from rates)")
 
 
 def _costs(accounts: CostSummary) -> Iterator[tuple[str, str]]:
     usage = accounts.usage
     middle, late = accounts.reply_percentile(0.5), accounts.reply_percentile(0.95)
     if usage.calls and middle is not None and late is not None:
-        yield "seconds a reply", f"{middle:.2f} (half of them at most), {late:.2f} (95 %)"
+        yield "seconds per reply", f"{middle:.2f} (median), {late:.2f} (95 %)"
     if not usage.calls:
         return
-    again = f", {usage.retries:,} sent again" if usage.retries else ""
+    again = f", {usage.retries:,} retries" if usage.retries else ""
     yield "requests", f"{usage.calls:,}{again}"
     if usage.calls > usage.uncounted:
         cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
@@ -309,21 +309,21 @@ def _costs(accounts: CostSummary) -> Iterator[tuple[str, str]]:
             money(accounts.cost, accounts.currency)
             + (f" (prices of {accounts.as_of})" if accounts.as_of else ""),
         )
-        yield "cost of a solved task", "none was solved" if each is None else money(each, accounts.currency)
+        yield "cost per solved task", "none was solved" if each is None else money(each, accounts.currency)
 
 
 def interval(bounds: tuple[float, float]) -> str:
-    """A 95 % interval of a rate."""
+    """Format a 95 % interval of a rate."""
     return f"{bounds[0]:.1%} to {bounds[1]:.1%}"
 
 
 def estimate_table(found: Mapping[str, Estimate], price: Price | None, prices: PriceTable) -> Table:
-    """What a dry run found: the whole, after a row for each environment where there are several.
+    """Build the table of a dry run: a row per environment if there are several, then the total.
 
     Args:
         found: environment -> its estimate.
-        price: of the model, None where it has none.
-        prices: the table that it is of.
+        price: price of the model, None if unknown.
+        prices: price table.
     """
     table = Table()
     for column in ("", "requests", "tokens in", "tokens out", *(["cost"] if price is not None else [])):
@@ -333,14 +333,14 @@ def estimate_table(found: Mapping[str, Estimate], price: Price | None, prices: P
     if len(found) > 1:
         table.add_section()
     for name, amounts in (
-        ("if it plays as the expert does", [one.expert for one in found.values()]),
+        ("if it plays like the expert", [one.expert for one in found.values()]),
         ("at most", [one.most for one in found.values()]),
     ):
         table.add_row(*_estimate_cells(name, Amount.total(amounts), price, prices))
     table.caption = (
         "no price is known for this model (--prices FILE)"
         if price is None
-        else f"prices of {prices.as_of}, nothing cached"
+        else f"prices of {prices.as_of}, without caching"
     )
     return table
 
