@@ -475,17 +475,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return self._state_key(*self._running())
 
     def snapshot(self) -> Snapshot[State]:
-        """Take a snapshot of the episode, to continue later with ``restore``.
-
-        Example:
-            >>> from tstar_envs import find_entry
-            >>> env = find_entry("sokoban-easy").make()
-            >>> observation, info = env.reset(options={"task": 0})
-            >>> start = env.snapshot()
-            >>> _ = env.step(env.oracle())
-            >>> env.restore(start)[0] == observation
-            True
-        """
+        """Take a snapshot of the episode, to continue later with ``restore``."""
         task, state = self._running()
         return Snapshot(
             self._task_id,
@@ -532,10 +522,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return ""
 
     def restore(self, snapshot: Snapshot[State]) -> tuple[str, dict[str, Any]]:
-        """Continue exactly from a snapshot, also one of another instance of the same id and options.
-
-        Returns:
-            Observation and ``info`` at the snapshot.
+        """Return to a snapshot, also one of another instance of the same id and options; returns observation and ``info``.
 
         Raises:
             UnknownOption: not a snapshot, damaged, or taken with other options or other data. The running episode stays as it was.
@@ -616,13 +603,6 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         """Compute the expert's next reply (thought and action); None if the state is lost or the episode over.
 
         Deterministic. Draws nothing from the environment's generator.
-
-        Example:
-            >>> from tstar_envs import find_entry, parse_reply
-            >>> env = find_entry("sokoban-easy").make()
-            >>> _ = env.reset(options={"task": 0})
-            >>> {parse_reply(env.oracle(paraphrase)).action for paraphrase in range(4)} == {parse_reply(env.oracle()).action}
-            True
 
         Args:
             paraphrase: chooses the phrasing of the thought (demonstrations vary it); the action does not depend on it.

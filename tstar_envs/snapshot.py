@@ -53,7 +53,17 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Generic[State]):
-    """Snapshot of an episode: everything its future depends on. Immutable and picklable; see ``TextEnv.snapshot``."""
+    """Snapshot of an episode: everything its future depends on. Immutable and picklable.
+
+    Example:
+        >>> from tstar_envs import find_entry
+        >>> env = find_entry("sokoban-easy").make()
+        >>> observation, info = env.reset(options={"task": 0})
+        >>> start = env.snapshot()
+        >>> _ = env.step(env.oracle())
+        >>> env.restore(start)[0] == observation
+        True
+    """
 
     task_id: str
     split: str

@@ -264,7 +264,7 @@ def _results(summary: Summary, wanted: int, panel: str) -> Iterator[tuple[str, s
         f"{summary.episodes} ({counted(summary.tasks, 'task')})"
         + (f", {wanted - played} not played yet" if played < wanted else ""),
     )
-    yield "errors (excluded from rates)", str(summary.errors)
+    yield "errors (excluded)", str(summary.errors)
     if summary.success is not None and summary.wilson is not None:
         yield "success", f"{summary.success:.1%}"
         yield (
