@@ -226,7 +226,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     def prepare_group_step(
         cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]
     ) -> dict[int, InfrastructureError]:
-        """Prepare a step of all rows of a GroupEnv: a hook for shared work, such as one batched search request.
+        """Prepare a step of all rows of a GroupEnv: a hook for batching, as of search requests.
 
         Returns:
             Row index -> error, for rows that cannot step now; empty if all can.
@@ -234,7 +234,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return {}
 
     def _oracle_step(self, task: Task, state: State, paraphrase: int) -> tuple[str, str] | None:
-        """Compute the expert's thought and action; None if the state is lost. ``paraphrase`` chooses the phrasing of the thought."""
+        """Compute the expert's action, and a thought phrased by ``paraphrase``; None if the state is lost."""
         raise UnknownOption(f"{self._name()} has no expert: its class does not define _oracle_step")
 
     def _expert_step(self, kind: str, task: Task, state: State, paraphrase: int) -> tuple[str, str] | None:
@@ -242,7 +242,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return self._oracle_step(task, state, paraphrase)
 
     def _suboptimal_action(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
-        """Draw a plausible wrong thought and action, to reach states an expert never visits. Default: any admissible action."""
+        """Draw a plausible wrong thought and action, for off-expert states; default: any admissible action."""
         admissible = self._admissible(task, state)
         if not admissible:
             raise UnknownOption(
@@ -438,7 +438,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return self._task, self._state
 
     def _check_split(self, split: str) -> str:
-        """Return the split; raise UnknownOption, which lists the valid ones, if it is unknown."""
+        """Return the split; raise UnknownOption with the valid ones if it is unknown."""
         if split not in self.splits:
             raise UnknownOption(
                 f"split must be one of {', '.join(map(repr, self.splits))} in {self._name()}, got {split!r}"
@@ -446,7 +446,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return split
 
     def _check_style(self, style: str | None) -> str:
-        """Return the prompt style, the environment's own for None; raise UnknownOption, which lists the valid ones, if it is unknown."""
+        """Return the prompt style (None: the environment's own); raise UnknownOption with the valid ones."""
         check_option("style", chosen := style or self.prompt_style, self.prompt_styles)
         return chosen
 
@@ -490,7 +490,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         )
 
     def _origin_of(self, task_id: str, task: Task) -> Origin:
-        """Origin of the snapshots of a task. Cached: the data of an environment do not change while it lives."""
+        """Origin of the snapshots of a task; cached, since an environment's data do not change."""
         if self._origin is None or self._origin[0] != task_id:
             options = options_of_state(type(self), self._made_with)
             self._origin = task_id, Origin(type(self).__name__, options, digest(self._snapshot_content(task)))
@@ -518,11 +518,11 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return digest(self._task_content(self._load_task(task_id)[0]))
 
     def world_digest(self) -> str:
-        """Hash the data shared by all tasks (a corpus, the products of a shop); "" if each task has its own world."""
+        """Hash the data shared by all tasks (corpus, shop); "" if there are none."""
         return ""
 
     def restore(self, snapshot: Snapshot[State]) -> tuple[str, dict[str, Any]]:
-        """Return to a snapshot, also one of another instance of the same id and options; returns observation and ``info``.
+        """Return to a snapshot, and return its observation and ``info``. Another instance's fits under equal options.
 
         Raises:
             UnknownOption: not a snapshot, damaged, or taken with other options or other data. The running episode stays as it was.
@@ -564,7 +564,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
     @classmethod
     def survey(cls, **options: Any) -> tuple[str, dict[str, int]]:
-        """Report the data tier and the number of tasks per split, without loading an index or connecting to a server."""
+        """Report data tier and tasks per split, without loading an index or connecting to a server."""
         env = cls(**options)
         return env.tier, {split: len(env.task_ids(split)) for split in env.splits}
 
@@ -591,7 +591,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
     @classmethod
     def practice(cls, seed: int | str, **options: Any) -> Any:
-        """Make a training environment of this family; its tasks are never in valid or test. Default: the train split.
+        """Make a training environment without tasks of valid or test; by default the train split.
 
         Args:
             seed: families that generate tasks generate different ones for each seed.
@@ -600,7 +600,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return cls(**{**options, "split": "train"})
 
     def oracle(self, paraphrase: int = 0, kind: str = "expert", *, wording: int | None = None) -> str | None:
-        """Compute the expert's next reply (thought and action); None if the state is lost or the episode over.
+        """Compute the expert's next reply; None if the state is lost or the episode over.
 
         Deterministic. Draws nothing from the environment's generator.
 
@@ -631,7 +631,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         )
 
     def progress(self) -> float:
-        """Measure progress: 1 - (distance left / distance at the start), in [0, 1]; 1 if solved, 0 for a lost state."""
+        """Measure progress in [0, 1]: 1 - (distance left / distance at the start); 0 if lost."""
         task, state = self._running()
         left, whole = self._distance(task, state), self._distance(task, self._start(task)[0])
         if left is None or whole is None:

@@ -67,7 +67,7 @@ class PanelTasks:
 
 @dataclass(frozen=True, eq=False)
 class Panel(Mapping[str, PanelTasks]):
-    """Standard evaluation set, ``panel("v1")``: a mapping from environment ids to their tasks, in the order of the table.
+    """Standard evaluation set: a mapping from environment ids to their tasks, in registry order.
 
     ``panel[name]`` also takes short names.
 

@@ -22,7 +22,9 @@ _HERE = Path(__file__).parent
 # Files whose frames say little about an error: Python's library, installed packages, frozen modules, and our modules that call
 # user-defined code.
 _INSTALLED = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-_CALLERS = [str(_HERE / name) for name in ("bench", "cli", "core.py", "foreign.py", "group.py", "playing.py")]
+_CALLERS = [
+    str(_HERE / name) for name in ("agents", "evaluation", "cli", "core.py", "foreign.py", "rollout.py")
+]
 _BETWEEN = (*_INSTALLED, "<", *_CALLERS)
 _LONGEST = 300  # characters quoted in a message
 _SHOWN = reprlib.Repr()
@@ -90,7 +92,7 @@ def _leaving(task: asyncio.Task[Any] | None) -> bool:
 
 
 def raised(who: str, error: BaseException, method: str = "") -> str:
-    """Describe an error of user-defined code in one line, with its last frame outside installed packages and the harness."""
+    """Describe an error of user code in one line, with its last frame outside libraries."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_BETWEEN)]
     last = (own or frames)[-1] if frames else None

@@ -39,7 +39,10 @@ def read_factor(horizon: str) -> Fraction:
 def read_horizon(
     horizon: int | str | None, optimum_known: bool, family: str
 ) -> tuple[Fraction | None, int | None]:
-    """Parse the option ``horizon``: (k, None) for "optimal*k", (None, steps) for a number, (None, None) for the default.
+    """Parse the option ``horizon``.
+
+    Returns:
+        (k, None) for "optimal*k", (None, steps) for a number, (None, None) for the family's default.
 
     Raises:
         UnknownOption: another value, or the optimum of the family's tasks is not known.
@@ -59,7 +62,7 @@ def read_horizon(
 
 
 def steps_of(factor: Fraction, optimum: float | None, task_id: str) -> int:
-    """Compute the steps of an episode: k times the optimum, rounded up, at least one (a task may be solved at the start).
+    """Compute the steps of an episode: k times the optimum, rounded up, at least one.
 
     Raises:
         UnknownOption: the task cannot be won and has no optimum.
@@ -80,7 +83,7 @@ class OptimumKnown(Protocol):
         """List the task ids of a split; see ``TextEnv``."""
 
     def least_steps(self, task_id: str, seconds: float) -> int | None:
-        """Compute a lower bound on the steps of a solution by a short search; None if the task cannot be won."""
+        """Bound the steps of a solution from below by a short search; None if unwinnable."""
 
 
 class Reach(NamedTuple):
@@ -137,7 +140,7 @@ def reach(env: OptimumKnown, split: str | None = None, most: int = 1000, seconds
 
 
 def warn_if_horizon_is_short(env: OptimumKnown, path: object) -> None:
-    """Log a warning if tasks by path need more than the default steps. Samples 16 tasks, for at most a second."""
+    """Warn if tasks by path need more than the default steps (16 tasks, at most a second)."""
     found = reach(env, most=16, seconds=1.0)
     if found.over:
         _LOG.warning(

@@ -49,7 +49,7 @@ _TEXTS = ("observation", "action", "invalid_reason", "effect_key", "state_key")
 
 
 def is_plain(outcome: Outcome[Any]) -> bool:
-    """Check whether all fields have their declared types and the score its range. Faster than ``checked``, which explains faults."""
+    """Check types and the range of the score; faster than ``checked``, which explains faults."""
     return (
         type(outcome) is Outcome
         and outcome.state is not None

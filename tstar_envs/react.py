@@ -89,7 +89,7 @@ _FRAMED = tuple(
 
 
 def after_thoughts(reply: str, cues: re.Pattern[str]) -> int:
-    """Find the end of the closed thoughts before the first cue; 0 if none is closed or all come after an action.
+    """Find the end of the closed thoughts before the first cue; 0 if there are none.
 
     Args:
         reply: any string.
@@ -320,7 +320,7 @@ def _read_body(body: str, exact: bool) -> _Found | None:
 
 
 def _is_mention(body: str, tag: re.Match[str]) -> bool:
-    """Check whether a tag is only mentioned in a sentence: in a reply that begins with ``Thought:`` it is thought, not action."""
+    """Check whether a tag is only mentioned in a sentence of a thought (after ``Thought:``)."""
     return bool(body[body.rfind("\n", 0, tag.start()) + 1 : tag.start()].strip())
 
 
@@ -369,7 +369,7 @@ def _call(name: str, given: Any) -> str:
 
 
 def _objects(text: str) -> Iterator[Mapping[str, Any]]:
-    """Iterate over the JSON objects at the beginning of the first lines with a brace, unless too long or deep."""
+    """Iterate over JSON objects at the first lines with a brace, unless too long or deep."""
     if len(text) > _MOST_JSON or text.count("{") + text.count("[") > 100:  # deep nesting would raise
         return
     decoder = json.JSONDecoder()
@@ -419,7 +419,7 @@ _THOUGHT_KEYS = ("thought", "thoughts", "reasoning", "think")
 
 
 def _without_invention(action: str) -> str:
-    """Cut an invented observation off the line of an action; inside brackets the word is part of an argument."""
+    """Cut an invented observation off an action's line; inside brackets it is an argument."""
     found = _INVENTED.search(action)
     if found is None:
         return action
@@ -462,7 +462,7 @@ def closing_bracket(text: str, opening: int) -> int:
 
 
 def bracket_content(text: str, opening: int) -> str | None:
-    """Extract the argument in square brackets that begins at ``opening``, up to the balancing bracket, else up to the last one.
+    """Extract the argument in brackets at ``opening``, up to the balancing or else the last bracket.
 
     Returns:
         None if no bracket follows.

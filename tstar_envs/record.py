@@ -327,7 +327,7 @@ class Episode:
         self.steps.append(Step.from_info(reply, observation, info))
 
     def end(self, reward: float, terminated: bool, info: Mapping[str, Any]) -> None:
-        """Record the end of the episode; figures of the family that come with it, such as em and f1, go to ``extra``.
+        """Record the end of the episode; the family's figures, such as em, go to ``extra``.
 
         Raises:
             EnvironmentFailed: the reward is not in [0, 1], ``info["success"]`` is not a bool, or a figure is not finite.
@@ -352,7 +352,7 @@ class Episode:
         self.reward, self.success = 0.0, False
 
     def to_json(self) -> str:
-        """Serialize to one line of JSON, without fields that are empty here. Lone surrogates are escaped, so any reply can be written."""
+        """Serialize to one line of JSON without empty fields; lone surrogates are escaped."""
         record = {
             name: value for name, value in redacted_parts(asdict(self)).items() if value or name not in _SOME
         }

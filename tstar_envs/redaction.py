@@ -58,7 +58,7 @@ def keep_secret(value: str) -> None:
 
 
 def _may_be_secret(value: str) -> bool:
-    """Check whether a value is specific enough for a secret: neither short nor a short plain word (such as "region" as a ``state_key``)."""
+    """Check whether a value is neither short nor a short plain word ("region" as a ``state_key``)."""
     mixed = not value.isalpha() and any(sign.isalpha() for sign in value)
     return len(value) >= _SURE or (len(value) >= _SHORTEST and mixed)
 

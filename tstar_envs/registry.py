@@ -204,7 +204,7 @@ def register(entry: EnvEntry) -> None:
     namespace, _, name = entry.id.partition("/")
     if not namespace or not name or ":" in entry.id or namespace.lower() == "tstar":
         raise UnknownOption(
-            f"the id of an environment of your own has the form namespace/Name (not tstar/...), got {entry.id!r}"
+            f"the id of a custom environment has the form namespace/Name (not tstar/...), got {entry.id!r}"
         )
     taken = next((e for e in list_envs() if e.id.lower() == entry.id.lower()), None)
     if taken is not None and taken != entry:
@@ -248,7 +248,7 @@ def find_entry(name: str) -> EnvEntry:
     guess = f"; did you mean {near[0]}?" if near else ";"
     own = ""
     if "/" in rest and not wanted.startswith("tstar/"):
-        own = f"; one of your own is named with the module that registers it: my_module:{rest}"
+        own = f"; name a custom environment with the module that registers it: my_module:{rest}"
     raise UnknownOption(
         f"unknown environment {name!r}{guess} valid: {', '.join(e.name for e in list_envs())}{own}"
     )
@@ -281,7 +281,7 @@ def _names(entry_point: str, cls: type) -> bool:
 
 
 def _entry_of_module(module: str, wanted: str) -> EnvEntry:
-    """Find an environment that a module registers. Its id keeps the module, so that any process finds it."""
+    """Find an environment that a module registers; its id keeps the module, for other processes."""
     try:
         import_module(module)
     except ImportError as error:
@@ -306,7 +306,7 @@ core.entry_of = registered
 
 
 def register_all() -> None:
-    """Register every id with Gymnasium; a second call does nothing (a second import path must not warn)."""
+    """Register every id with Gymnasium; idempotent, so that a second import path does not warn."""
     for entry in ENTRIES:
         _register(entry)
 
@@ -334,6 +334,11 @@ def parse_options(
 ) -> dict[str, Any]:
     """Parse ``key=value`` pairs into options of an environment.
 
+    Example:
+        >>> from tstar_envs import find_entry, parse_options
+        >>> parse_options(find_entry("sokoban-easy"), ["horizon=30", "split=valid"])
+        {'horizon': 30, 'split': 'valid'}
+
     Args:
         entry: entry of the environment.
         pairs: as typed. The last of several pairs for one key counts.
@@ -358,7 +363,7 @@ def parse_options(
                 f"an option is written key=value, got {pair!r}; {entry.id} has: {', '.join(sorted(typed))}"
             )
         if name in elsewhere:
-            raise UnknownOption(f"{name} is no option of its own here: use {elsewhere[name]} {value}")
+            raise UnknownOption(f"{name} is not an environment option here: use {elsewhere[name]} {value}")
         if name not in typed:
             raise UnknownOption(f"{entry.id} has no option {name!r}; valid: {', '.join(sorted(typed))}")
         options[name] = _read(name, value, typed[name])

@@ -167,7 +167,7 @@ class GroupEnv:
 
 
 def make_group(env_id: str, tasks: Sequence[str | int], group_size: int, **kwargs: Any) -> GroupEnv:
-    """Make a group of environments that step in lockstep.
+    """Make a group of environments that step in lockstep; see ``GroupEnv`` for an example.
 
     Args:
         env_id: registered id or short name.
@@ -207,7 +207,7 @@ class Player(Protocol):
         """
 
     def played(self, row: int, result: StepResult) -> None:
-        """Receive the result of a row's last reply, after it was recorded. Not called for a row whose infrastructure failed."""
+        """Receive the recorded result of a row's reply; not called if its infrastructure failed."""
 
 
 def new_episode(
@@ -247,6 +247,22 @@ def play_group(group: GroupEnv, episodes: Sequence[Episode], player: Player) -> 
     """Roll out a group of episodes in lockstep and record them.
 
     If a row's infrastructure fails, its episode ends without a result (``ended`` is ``error``) and the others continue.
+
+    Example:
+        >>> from tstar_envs import find_entry, make_group, new_episode, play_group
+        >>> class Expert:
+        ...     def replies(self, rows):
+        ...         return {row: group.envs[row].oracle() for row in rows}
+        ...     def played(self, row, result):
+        ...         pass
+        >>> group = make_group("sokoban-easy", tasks=[0], group_size=2)
+        >>> entry, task = find_entry("sokoban-easy"), group.envs[0].task_ids()[0]
+        >>> episodes = [new_episode(env, entry, "expert", task) for env in group.envs]
+        >>> for episode, observation, info in zip(episodes, *group.reset()):
+        ...     episode.begin(observation, info)
+        >>> play_group(group, episodes, Expert())
+        >>> [episode.success for episode in episodes]
+        [True, True]
 
     Args:
         group: environments, one per row, after a reset or replay.

@@ -44,7 +44,7 @@ _INDIFFERENT = frozenset(
 
 
 class Origin(NamedTuple):
-    """Origin of a snapshot: class of the environment, options that a state depends on, digest of the task's data."""
+    """Origin of a snapshot: environment class, options that matter to a state, digest of the task."""
 
     environment: str
     options: tuple[tuple[str, str], ...]
@@ -118,7 +118,7 @@ def _difference(theirs: Origin, ours: Origin, task_id: str) -> str:
 
 
 def options_of_state(cls: type, given: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """List the options that a state depends on, with their values as text; missing ones have their defaults.
+    """List the options that a state depends on, as text, including defaults.
 
     Args:
         cls: class of the environment.

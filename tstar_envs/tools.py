@@ -93,7 +93,7 @@ def tool(
 
 
 def call_of(tools: tuple[Tool, ...], action: str) -> tuple[str, dict[str, str]] | None:
-    """Find the call for an action: (name, arguments), the reverse of ``action_of``; None if no tool can express it."""
+    """Find the call (name, arguments) for an action, the reverse of ``action_of``; None if impossible."""
     for one in tools:
         pieces = re.split(r"(\{\w+\})", one.action)
         pattern = "".join(
@@ -177,7 +177,7 @@ _MARK = re.compile(r"[<\u25c1](?=[\s/|]*+[^\W\d])|\[(?=[\s/]*+(?:think|thought|r
 
 
 def inert(thought: str) -> str:
-    """Neutralize markup in a separate thought, so that nothing in it parses as its end or as an action."""
+    """Neutralize markup in a separate thought, so that nothing in it parses as an action."""
     return _MARK.sub("\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", thought)
 
 
@@ -187,7 +187,7 @@ def _in_case(value: Any, choices: tuple[str, ...] | None) -> Any:
 
 
 def reply_to_call(tools: tuple[Tool, ...], name: str, arguments: str, thought: str = "") -> tuple[str, str]:
-    """Convert a model's call to a reply; also return the fault of the call, "" if it is valid.
+    """Convert a model's call to a reply, with the fault of the call ("" if valid).
 
     An invalid call is played as an invalid action that quotes it; this costs a step.
 
@@ -206,7 +206,7 @@ def reply_to_call(tools: tuple[Tool, ...], name: str, arguments: str, thought: s
 
 
 def _object_in(arguments: str) -> str:
-    """Extract the JSON object of the arguments from a JSON string, a fenced block, or the tag that ends a call."""
+    """Extract the arguments' JSON object from a JSON string, a fenced block, or a closing tag."""
     text = arguments.strip().removesuffix("</tool_call>").strip()
     if text.startswith("```"):
         text = text.partition("\n")[2].removesuffix("```").strip()

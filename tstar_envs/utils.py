@@ -112,7 +112,7 @@ def script_json(data: Any) -> str:
 
 
 def content_policy(script: str, style: str) -> str:
-    """Build a Content-Security-Policy for a page with only these two inline sources; a second defense besides escaping."""
+    """Build a Content-Security-Policy for a page with two inline sources, as a second defense."""
     return (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"

@@ -423,7 +423,7 @@ def test_a_full_disk_at_the_start_is_reported_with_path_and_remedy(call: Call, t
     [
         (
             base("--agent", "random", "--bogus", "3"),
-            "'--bogus' is no option or argument of this command; valid: --env, --agent, --split",
+            "'--bogus' is not an option or argument of this command; valid: --env, --agent, --split",
         ),
         (("list", "--bogus"), "'--bogus'"),
     ],
@@ -559,7 +559,7 @@ def test_an_agents_own_options_are_said_loudly_and_can_be_taken_by_all(run: Run,
     done = run(*base("--agent", "wishes:Wishes", "--tasks", "1"))
     printed = " ".join(done.stdout.split())
     assert (
-        "agent wishes:Wishes asks for options of its own (topk=1)" in printed
+        "agent wishes:Wishes requests its own options (topk=1)" in printed
         and "--options-of wishes:Wishes" in printed
     )
     same = run(*base("--agent", "wishes:plain", "--tasks", "1", "--options-of", "wishes:Wishes"))
@@ -593,7 +593,7 @@ def test_a_mistyped_option_or_environment_is_guessed(run: Run) -> None:
                 "--env",
                 "mine/Guess",
             ),
-            "one of your own is named with the module that registers it: my_module:mine/Guess",
+            "name a custom environment with the module that registers it: my_module:mine/Guess",
         ),
         (("--env", "hotpot"), "did you mean hotpotqa?"),
     ):

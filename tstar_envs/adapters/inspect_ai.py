@@ -121,7 +121,7 @@ def _keep(state: TaskState, earned: float, success: bool, steps: int) -> None:
 
 
 def _described(tool: Tool) -> Any:
-    """Convert a typed tool for inspect_ai to offer to a model; the environment executes the call, not inspect_ai."""
+    """Convert a typed tool for inspect_ai; the environment executes the calls, not inspect_ai."""
 
     async def execute(**arguments: str) -> str:
         raise RuntimeError("calls are played by the environment")
@@ -136,7 +136,7 @@ def _described(tool: Tool) -> Any:
 
 
 def _reply(made: TextEnv[Any, Any], message: ChatMessageAssistant) -> tuple[str, Any]:
-    """Convert a model's message to a reply, and a function that wraps the observation; one call per turn, as in ``eval --tools``."""
+    """Convert a model's message to a reply and a wrapper of the observation; one call per turn."""
     calls = message.tool_calls or []
     if not calls:
         return message.text, lambda text: [ChatMessageUser(content=text)]

@@ -46,7 +46,7 @@ class ServedError(RuntimeError):
 
 
 class TStarAction(Action):
-    """One turn: a ``reply`` as a model wrote it, or a call of one of the tools in the first observation."""
+    """One turn: a ``reply`` of a model, or a call of one of the tools."""
 
     reply: str | None = Field(
         default=None, description="thought and action as text, for example 'Thought: ...\\nAction: right'"
@@ -170,7 +170,10 @@ class Served:
 
 
 class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
-    """One session. Its environment is made on the first reset, because OpenEnv opens a session for every question about tasks."""
+    """One session of a client.
+
+    Its environment is made on the first reset, because OpenEnv opens a session for every question about tasks.
+    """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -186,7 +189,7 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
     # Task API -------------------------------------------------------------------------------------------------------
 
     def list_splits(self) -> list[dict[str, str]]:
-        """List the splits that have tasks, with the evaluation set as an extra one if its tasks are present."""
+        """List the splits with tasks, including the evaluation set if its tasks are present."""
         return [
             {"name": split, "type": _SPLIT_TYPES.get(split, "validation")} for split in self._served.splits
         ]
@@ -260,7 +263,9 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
             )
 
     def step(self, action: TStarAction, timeout_s: float | None = None, **_: Any) -> TStarObservation:
-        """Play one turn. An invalid tool call is an invalid action: it costs a step, as in ``eval``, and the observation has the reason.
+        """Play one turn.
+
+        An invalid tool call is an invalid action: it costs a step, as in ``eval``, and the observation has the reason.
 
         Raises:
             ServedError: no running episode, or an action that is neither a reply nor a call. Also if the search service failed: nothing was

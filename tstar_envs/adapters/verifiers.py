@@ -73,7 +73,7 @@ class TStarTaskset(vf.Taskset[TStarTask, TStarConfig]):
 
 
 class TStarEnvConfig(vf.EnvConfig):
-    """Configuration of the player. Default: a model that only talks, in a process of this machine, since it runs no program."""
+    """Configuration of the player; by default a chat model in a local process, without programs."""
 
     player: vf.AgentConfig = vf.AgentConfig.model_validate(
         {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}

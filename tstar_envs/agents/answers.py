@@ -169,7 +169,7 @@ def _flat(part: Any) -> str:
 
 
 def _with_call_list(message: dict[str, Any]) -> dict[str, Any]:
-    """Normalize tool calls to a list with one function each; also accepts a single call, a flat call, and OpenAI's legacy form."""
+    """Normalize tool calls to a list: a single call, a flat one, and OpenAI's legacy form too."""
     given = message.get("tool_calls")
     if not given and isinstance(message.get("function_call"), dict):
         given = [{"function": message["function_call"]}]

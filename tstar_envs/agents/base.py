@@ -60,7 +60,7 @@ def failure(episode: Episode, error: Exception | None = None) -> str:
 
 
 def failure_of(episode: Episode) -> str:
-    """Read the kind of failure from an episode's record; older records without the field are classified by their steps."""
+    """Read the kind of failure from a record; older records are classified by their steps."""
     return episode.failure or failure(episode)
 
 
@@ -364,7 +364,7 @@ class AgentEnv:
 
 
 def _demonstrating(env: TextEnv[Any, Any]) -> Callable[..., list[str]]:
-    """Find the source of demonstrations; an id without a train split uses its ``train_on`` id with the same options."""
+    """Find the source of demonstrations; ``train_on`` replaces an id without a train split, same options."""
     spec = env.spec
     entry = find_entry(spec.id) if spec is not None and env.tier != "path" else None
     if spec is None or entry is None or not entry.train_on or "train" in entry.splits:

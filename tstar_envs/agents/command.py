@@ -214,7 +214,7 @@ class _Program(asyncio.subprocess.SubprocessStreamProtocol):
 
 
 async def _before(program: _Program, reading: Coroutine[Any, Any, bytes]) -> bytes:
-    """Await a line of output; after the program exited, only for a short time, though a child may hold its pipes.
+    """Await a line of output, but not long after the program exited: children may hold its pipes.
 
     Raises:
         ValueError: the program exited without one.

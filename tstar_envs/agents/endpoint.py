@@ -83,7 +83,7 @@ class Refusal:
 
     @classmethod
     def of_error(cls, error: Any) -> Refusal:
-        """Make a refusal of an error inside status 200; without a code it counts as a server error."""
+        """Make a Refusal of an error inside status 200; the default code is a server error's."""
         code = error.get("code") if isinstance(error, dict) else None
         text = str(code)
         known = text.isascii() and text.isdigit() and 400 <= int(text[:9]) < 600
@@ -614,7 +614,7 @@ def _check_key(key: str, base_url: str | None) -> None:
     """Reject a missing key, or one that no header can carry, without quoting it."""
     if not key and base_url is None:
         raise UnknownOption(
-            "set OPENAI_API_KEY, or name an endpoint of your own with --base-url http://HOST:PORT/v1"
+            "set OPENAI_API_KEY, or name your own endpoint with --base-url http://HOST:PORT/v1"
         )
     wrong = next((number for number, sign in enumerate(key, 1) if not "!" <= sign <= "~"), None)
     if wrong is not None:

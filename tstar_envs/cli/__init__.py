@@ -42,7 +42,7 @@ def _no_such_option(given: str, command: Any) -> str:
     near = get_close_matches(given.partition("=")[0].lstrip("-").replace("_", "-"), options, n=1)
     guess = f"; did you mean --{near[0]}?" if near else ";"
     valid = ", ".join(f"--{option}" for option in options)
-    return f"{given!r:.80} is no option or argument of this command{guess} valid: {valid}"
+    return f"{given!r:.80} is not an option or argument of this command{guess} valid: {valid}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

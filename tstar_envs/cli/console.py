@@ -28,7 +28,7 @@ _PIPE_WIDTH = 200  # a pipe has no width; rich's 80 would cut tables
 
 
 class _PipedConsole(Console):
-    """Console that continues silently after its pipe is closed (``| head``), so that the exit status stays the command's."""
+    """Console that survives a closed pipe (``| head``), so that the command's exit status is kept."""
 
     def on_broken_pipe(self) -> None:
         """Ignore the broken pipe; rich would exit with status 1."""
@@ -52,7 +52,7 @@ def plain(text: str, style: str = "") -> Text:
 
 
 def say(console: Console, message: str, style: str = "") -> None:
-    """Print one message. On a terminal it wraps between words only, so that paths can be copied; elsewhere it is one line."""
+    """Print one message: one line, wrapped on a terminal between words only, to keep paths whole."""
     if console.is_terminal:
         console.print(plain(message, style), overflow="ignore", crop=False)
     else:
@@ -170,7 +170,7 @@ class Row:
 
 
 def suite_table(rows: Sequence[Row], title: str) -> Table:
-    """Build the table of a suite: a row per environment and an average; tokens, time and cost if a model was used."""
+    """Build the table of a suite: a row per environment, an average, and any model costs."""
     costs = [row.accounts for row in rows if row.accounts.cost is not None]
     asked = any(row.accounts.usage.calls for row in rows)
     headings = [

@@ -23,7 +23,7 @@ from tstar_envs.doctor import (
 FORMAT = 1  # of --json
 SECTIONS = {
     "packages": ("What is installed", examine_packages),
-    "data": ("Public data (none is needed: every environment has data of its own)", examine_data),
+    "data": ("Public data (optional: every environment ships its own data)", examine_data),
     "environments": ("An episode of the expert in each environment", examine_environments),
 }
 _COLOURS = {OK: "green", MISSING: "yellow", BROKEN: "red"}

@@ -140,7 +140,7 @@ class Evaluation:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings that all runs of one file must share; unset ones are omitted, so that older files can be resumed."""
+        """Settings that all runs of one file share, without unset ones (for older files)."""
         command, entry = self.command, self.entry
         settings: dict[str, Any] = {
             "format": FORMAT,
@@ -456,7 +456,7 @@ def _introduce(evaluation: Evaluation, console: Console) -> None:
         shown = ", ".join(f"{name}={value}" for name, value in asked.items())
         say(
             console,
-            f"agent {command.agent} asks for options of its own ({shown}): compare it only with agents that play under the same, "
+            f"agent {command.agent} requests its own options ({shown}): compare it only with agents under the same options, "
             f"with --options-of {command.agent}",
             "yellow",
         )

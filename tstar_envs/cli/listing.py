@@ -18,7 +18,7 @@ WIDE = 140  # terminal columns that the full table needs
 
 @dataclass(frozen=True)
 class ListCommand:
-    """List every environment with its splits and sizes, horizon, rules version, data tier found, and the pip extra that it needs."""
+    """List every environment with splits and sizes, horizon, rules version, data tier and required pip extra."""
 
 
 def run(command: ListCommand, console: Console) -> int:

@@ -124,7 +124,7 @@ class Game:
         return [line]
 
     def meant(self, line: str) -> str:
-        """Suggest the command for a misspelled word, "" if it is a command or may be an action: a typo should not cost a step."""
+        """Suggest the command for a misspelled word; "" for commands and possible actions."""
         word = line.lower()
         if not word.isalpha() or word in COMMANDS or match_action(word, self._admissible) is not None:
             return ""

@@ -24,8 +24,10 @@ _COLOURS = {PASS: "green", FAIL: "red", ERROR: "red"}
 
 @dataclass(frozen=True)
 class ValidateCommand:
-    """Grade environments: does the expert reach the maximum and blind play stay below it, are tasks pinned, seeds honored, and episodes
-    deterministic, isolated and replayable?
+    """Grade environments by a set of checks.
+
+    Does the expert reach the maximum and blind play stay below it? Are tasks pinned, seeds honored, and episodes deterministic, isolated
+    and replayable?
 
     The checks are those of OpenEnv's validation that need no container, under its names. Name a custom environment with the module that
     registers it: --env my_module:mine/Guess. The exit status is 0 if every check passes, else 1.

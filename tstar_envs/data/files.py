@@ -201,7 +201,7 @@ def decode(data: bytes, path: str | os.PathLike[str], fallback: str | None = Non
 
 
 def read_lines(path: str | os.PathLike[str], limit: Limit = FILE_BYTES) -> Iterator[tuple[int, str]]:
-    """Iterate over the lines of a large file, numbered from 1, without line ends; decompress it if its name ends in ``.gz``.
+    """Iterate over a large file's numbered lines (from 1), without line ends; decompresses ``.gz``.
 
     Raises:
         MissingData: no such file.
@@ -346,7 +346,7 @@ def write_whole(path: Path, content: bytes | str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for atomic writing in pieces; it gets its name when the block ends without an error.
+    """Open a file for atomic writing in pieces; renamed when the block succeeds.
 
     Raises:
         OSError: it cannot be written; the previous content is intact.

@@ -1,4 +1,4 @@
-"""Lock for a single writer of a file or folder; a second process is rejected with the name of the first.
+"""Lock for a single writer of a file or folder; rejects a second process.
 
 The lock is the system's (``flock``): it ends with its process, however that ends, and the file of a dead process is simply reused. The
 content of the lock file is only for the message.
@@ -30,6 +30,14 @@ _LONGEST = 4096  # bytes of a lock file
 @contextmanager
 def only_writer(path: Path, what: str, advice: str) -> Iterator[None]:
     """Hold a lock file during a ``with`` block.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from tstar_envs import only_writer
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with only_writer(folder / ".lock", "the results", "wait for the other process"):
+        ...     _ = (folder / "results.txt").write_text("done")
 
     Args:
         path: lock file, removed at the end. Its folder must exist.

@@ -255,7 +255,7 @@ def usage_notes(usage: Usage, max_tokens: int | None) -> list[str]:
     if usage.miscounted:
         notes.append(
             f"of {usage.miscounted:,} of {counted(usage.calls, 'request')} the endpoint counted fewer tokens than their messages can have: "
-            "it cut them without a word, the rules first, or counts only what it had not computed before. Give the model more context "
+            "it truncated them silently, the rules first, or counts only uncached tokens. Give the model more context "
             "(Ollama: OLLAMA_CONTEXT_LENGTH; llama-server: --ctx-size), or ask for less with --context-tokens"
         )
     return notes

@@ -87,7 +87,7 @@ class ResultFile:
         except OSError as error:  # write errors name no file
             raise WriteFailed(
                 f"{self.path} cannot be written: {error.strerror or error}. The episodes before are in it: "
-                "make room, then run the same command again to go on"
+                "make room, then run the same command again to resume"
             ) from error
 
 
@@ -104,7 +104,7 @@ def resolved(path: Path) -> Path:
 
 
 def settings_path(path: Path) -> Path:
-    """Find the settings of a record file: beside the file, or beside the target if it is a link."""
+    """Find the settings beside a record file, or beside the target if it is a link."""
     beside = path.with_name(path.name + SETTINGS)
     if beside.exists() or not path.is_symlink():
         return beside

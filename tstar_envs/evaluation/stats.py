@@ -199,10 +199,11 @@ def sign_flip_p(differences: Sequence[float], *, seed: int = 12345, draws: int =
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Adjust p-values by Holm's step-down method (1979), in the given order: below alpha exactly where it rejects at alpha.
+    """Adjust p-values by Holm's step-down method (Holm 1979), in the given order.
 
-    The i-th smallest of m (i from 0) becomes the maximum of (m - j) p_j over j <= i, at most 1. The probability of rejecting any true
-    hypothesis is at most alpha, however the comparisons depend on each other.
+    The i-th smallest of m (i from 0) becomes the maximum of (m - j) p_j over j <= i, at most 1. It is below alpha exactly if the
+    procedure rejects at alpha. The probability of rejecting any true hypothesis is at most alpha, however the comparisons depend on
+    each other.
 
     Args:
         values: p values.
@@ -245,7 +246,7 @@ def minimal_detectable_effect(
 def tasks_to_decide(
     difference: float, deviation: float, *, alpha: float = ALPHA, power: float = 0.5
 ) -> int | None:
-    """Compute the number of tasks that separates a difference of this size from 0: the equation above solved for ``tasks``.
+    """Compute the tasks needed to detect a difference: ``minimal_detectable_effect`` solved for ``tasks``.
 
     Args:
         difference: mean over tasks of the paired differences, in [-1, 1].
@@ -313,7 +314,7 @@ class Comparison:
 
 
 def paired_differences(first: Values, second: Values) -> list[float]:
-    """Compute per task, sorted by id, the mean over the first's episodes minus the mean over the second's.
+    """Compute per task (sorted by id) the first's mean minus the second's mean.
 
     Raises:
         ValueError: different tasks, no tasks, or a task without episodes.

@@ -212,7 +212,7 @@ class Interrupts:
 
     @contextmanager
     def handing_over(self) -> Iterator[None]:
-        """Around a ``yield``: raise immediately inside, and raise a pending one afterwards, so that the yielded value is not lost."""
+        """Raise interrupts during a ``yield`` immediately, and a pending one after it (no value is lost)."""
         self._expected = True
         try:
             yield
@@ -222,7 +222,7 @@ class Interrupts:
 
     @contextmanager
     def welcome(self) -> Iterator[None]:
-        """Around cleanup that must start despite a pending signal, such as closing an agent: the next signal is raised immediately."""
+        """Raise the next interrupt immediately, not a pending one: for cleanup, such as closing agents."""
         self._expected = True
         try:
             yield
@@ -231,7 +231,7 @@ class Interrupts:
 
     @contextmanager
     def expected(self) -> Iterator[None]:
-        """Around long calls of user code: like ``welcome``, but a pending interrupt is raised first."""
+        """Raise interrupts during long calls of user code immediately, and a pending one first."""
         with self.handing_over():
             self.check()
             yield

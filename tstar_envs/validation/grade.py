@@ -78,7 +78,7 @@ def tasks_are_pinned(subject: Subject) -> Finding:
 
 
 def tasks_are_declared(subject: Subject) -> Finding:
-    """Check that every split has tasks, no id is in two splits, and horizon and rules version agree with the registry."""
+    """Check that splits are filled and disjoint, and horizon and rules version match the registry."""
     env = subject.make()
     ids = {split: list(env.task_ids(split)) for split in subject.entry.splits}
     problems = [f"split {split!r} has no tasks" for split, tasks in ids.items() if not tasks]
@@ -196,7 +196,7 @@ def seeds_choose_tasks(subject: Subject) -> Finding:
 
 
 def episodes_are_deterministic(subject: Subject) -> Finding:
-    """Check that equal replies give equal episodes in a new environment, and that calls of the expert change nothing."""
+    """Check that equal replies give equal episodes, with and without calls of the expert."""
     problems = []
     for task, replies in subject.mixed:
         first, second = (_transcript(subject, task, replies, asking=asking) for asking in (False, True))
@@ -210,7 +210,7 @@ def episodes_are_deterministic(subject: Subject) -> Finding:
 
 
 def episodes_are_isolated(subject: Subject) -> Finding:
-    """Check that interleaved episodes in two environments, and one after an abandoned episode, do not influence each other."""
+    """Check that interleaved episodes, and one after an abandoned episode, do not influence each other."""
     problems = []
     for (task, replies), (other_task, other_replies) in pairwise([*subject.mixed, subject.mixed[0]]):
         alone = _transcript(subject, task, replies), _transcript(subject, other_task, other_replies)
@@ -290,7 +290,7 @@ REPLAYS = 3
 
 
 def expert_reaches_the_maximum(subject: Subject) -> Finding:
-    """Check that the expert's reward is 1 on every task. Fails without an expert, as OpenEnv's does: tasks may be unsolvable."""
+    """Check that the expert's reward is 1 on every task; fails without an expert, as OpenEnv's."""
     mend = "write an expert (_oracle_step) that solves every task, or leave out tasks that cannot be solved"
     if not subject.expert:
         return Finding(FAIL, {}, ["there is no expert: the class does not define _oracle_step"], mend)
@@ -327,7 +327,7 @@ def blind_play_stays_below(subject: Subject) -> Finding:
 
 
 def canaries_earn_the_floor(subject: Subject) -> Finding:
-    """Check that replies without an action earn nothing on any task, and blind guesses much less than the expert on average."""
+    """Check that replies without an action earn nothing, and blind guesses much less than the expert."""
     means = {name: mean_reward(subject.blind[name]) for name in IDLE | GUESSES}
     problems = [
         f"{name}: task {e.task!r} earns {e.reward:g}"
@@ -511,7 +511,7 @@ def grade(subject: Subject) -> Grade:
 
 
 def results_of(subject: Subject) -> Iterator[Result]:
-    """Run the checks one by one; a check that raises is an error of the environment, and the others continue.
+    """Run the checks one by one; one that raises is recorded as the environment's error.
 
     Raises:
         InfrastructureError: a service that the environment needs failed (search); there is no grade.

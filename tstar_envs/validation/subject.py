@@ -60,7 +60,7 @@ AT_RANDOM = "plays at random"
 
 
 class Scripted:
-    """Agent that plays given replies; after the last it repeats it, or replies "" if there are none."""
+    """Agent that plays given replies, then repeats the last ("" if there are none)."""
 
     def __init__(self, replies: Sequence[str]) -> None:
         self._replies, self._next = list(replies) or [""], 0
@@ -135,7 +135,7 @@ class Subject:
 
     @cached_property
     def played(self) -> list[Episode]:
-        """One episode per task with repeatable replies: the expert's, or a random one if the expert has no step."""
+        """One repeatable episode per task: the expert's, or a random one without an expert step."""
         at_random = self.blind[AT_RANDOM]
         return [e if e.steps else other for e, other in zip(self.expert or at_random, at_random, strict=True)]
 
@@ -157,7 +157,7 @@ def mean_reward(episodes: Sequence[Episode]) -> float:
 
 
 def _names_of(kind: type[Exception]) -> set[str]:
-    """List the names of an error class and its subclasses; records hold the name of an error, not the error."""
+    """List the names of an error class and its subclasses, as records hold them."""
     return {kind.__name__}.union(*(_names_of(one) for one in kind.__subclasses__()))
 
 

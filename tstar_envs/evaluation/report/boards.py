@@ -221,7 +221,7 @@ def _together(one: BoardEntry, other: BoardEntry) -> bool:
 
 
 def comparable(one: BoardEntry, other: BoardEntry) -> bool:
-    """Check whether two agents played the same tasks, as far as rules, tier, split, evaluation set and first observations show."""
+    """Check whether rules, tier, split, evaluation set and first observations of two agents agree."""
     a, b = one.evaluation, other.evaluation
     if a.recorded.played_on != b.recorded.played_on:
         return False

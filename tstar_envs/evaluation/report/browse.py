@@ -109,7 +109,7 @@ def browsable(boards: Sequence[Board], episodes: int, most: int = MOST_DATA) -> 
 
 
 def _settings(players: Iterable[BoardEntry]) -> dict[str, list[BoardEntry]]:
-    """Group agents by what they played; the key is the short id, plus the differences if the id is not unique."""
+    """Group agents by what they played; the key is the short id, plus any differences."""
     by_facts: dict[tuple[str, ...], list[BoardEntry]] = {}
     for player in players:
         by_facts.setdefault(tuple(player.evaluation.recorded.played_on[name] for name in SAME), []).append(

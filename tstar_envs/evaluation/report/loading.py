@@ -21,7 +21,7 @@ NONE = "\N{EN DASH}"
 
 
 def clean(text: str, most: int = MOST_TEXT) -> str:
-    """Make text safe for the page (``printable``) and truncate it to ``most`` characters, saying how many more there are."""
+    """Make text safe for the page (``printable``), truncated to ``most`` characters with a note."""
     text = redacted(text)  # before truncation could leave the beginning of a secret
     if len(text) <= most:
         return printable(text)

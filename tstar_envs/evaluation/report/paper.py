@@ -137,7 +137,7 @@ SINGLE, MULTI = ("NQ", "TriviaQA", "PopQA"), ("HotpotQA", "2WikiMultihopQA", "Mu
 
 @dataclass(frozen=True)
 class Part:
-    """Figure of a number of episodes, in [0, 1]; ``bounds`` is its 95 % interval if it is a proportion."""
+    """Figure of a number of episodes, in [0, 1], with ``bounds`` (95 %) of a proportion."""
 
     value: float
     episodes: int
@@ -146,7 +146,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: heading, environments that it is read from, and the part of their results; an average has ``of`` others."""
+    """One column: heading, source environments, and part of their results; averages have ``of``."""
 
     heading: str
     envs: tuple[str, ...]
@@ -249,7 +249,7 @@ def parts(episodes: Sequence[Episode]) -> dict[str, Part]:
 
 
 def household_type(episode: Episode) -> str:
-    """Determine the ALFWorld task type of an episode, from its record or the wording of its task; "" if unknown."""
+    """Determine the ALFWorld task type of an episode, from record or goal; "" if unknown."""
     message = _NAMES.get(str(episode.extra.get("task_type", "")), "")
     task = episode.instruction.removeprefix("Your task is to: ")
     return message or next((kind for kind, words in _SENTENCES.items() if re.match(words, task)), "")

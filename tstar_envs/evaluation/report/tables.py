@@ -105,7 +105,7 @@ def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 
 
 def bounds_of(summary: Summary) -> tuple[float, float] | None:
-    """Choose the 95 % interval of a success rate: by task if tasks were played several times, else Wilson's."""
+    """Choose the 95 % interval of a success rate: by task if clustered, else Wilson's."""
     return summary.clustered or summary.wilson
 
 
@@ -230,7 +230,7 @@ class CostRow:
 
 
 def cost_rows(boards: Sequence[Board]) -> tuple[list[CostRow], list[CostRow]]:
-    """Compute the total of each agent, and its parts per board (for agents with a model on several boards)."""
+    """Compute the cost per agent, and per board for model agents on several boards."""
     sums, rows = [], []
     for name in dict.fromkeys(player.name for board in boards for player in board.players):
         mine = [
@@ -303,10 +303,10 @@ def histograms(boards: Sequence[Board]) -> list[Histogram]:
 
 
 def counts(progress: Sequence[tuple[float, bool]]) -> list[tuple[int, int]]:
-    """Count solved and unsolved episodes in each tenth of progress (0 belongs to the first), and, last, at full progress."""
+    """Count solved and unsolved episodes per tenth of progress, and last at full progress."""
     found = [[0, 0] for _ in range(TENTHS + 1)]
     for value, solved in progress:
-        # Values are ratios of integers: .3 must not fall below three tenths by rounding.
+        # 0 belongs to the first tenth. Values are ratios of integers: .3 must not fall below three tenths by rounding.
         place = TENTHS if value >= 1 else max(0, min(TENTHS - 1, int(value * TENTHS + 1e-9)))
         found[place][0 if solved else 1] += 1
     return [(solved, unsolved) for solved, unsolved in found]
