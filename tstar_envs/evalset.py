@@ -167,9 +167,6 @@ def hash_of(env: str, split: str, rules_version: str, world: str, tasks: Mapping
     """Hash one entry of an evaluation set.
 
     Args:
-        env: Gymnasium id.
-        split: split of the tasks.
-        rules_version: rules version of the environment.
         world: digest of the shared world, ``TextEnv.world_digest``.
         tasks: task id -> ``TextEnv.task_digest``, in order.
     """

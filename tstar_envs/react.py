@@ -92,7 +92,6 @@ def after_thoughts(reply: str, cues: re.Pattern[str]) -> int:
     """Find the end of the closed thoughts before the first cue; 0 if there are none.
 
     Args:
-        reply: any string.
         cues: pattern of the next mark of an action.
     """
     closed = CLOSE.search(reply)
@@ -125,7 +124,6 @@ def spoken(reply: str, cues: re.Pattern[str]) -> tuple[int, int]:
     the end of the reply (the token limit truncated it).
 
     Args:
-        reply: any string.
         cues: pattern of the next mark of an action.
 
     Returns:
@@ -386,7 +384,6 @@ def _json_reply(text: str, anywhere: bool = False) -> Reply | None:
     """Parse ``{"thought": ..., "action": ...}``, alone or in a fenced block; None if it is anything else.
 
     Args:
-        text: part of a reply.
         anywhere: accept it after prose too.
     """
     if "{" not in text:

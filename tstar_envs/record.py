@@ -157,7 +157,6 @@ def check_record(
 
     Args:
         what: name of the record, for the message.
-        record: parsed JSON object.
         fields: all known fields.
         needed: required fields.
         open_ended: allow unknown fields.

@@ -398,7 +398,6 @@ def refuse_repeats(arguments: Sequence[str], names: Collection[str]) -> None:
     """Reject an option given twice, since only its last value would count.
 
     Args:
-        arguments: a command line.
         names: options to check, such as ``--env``.
 
     Raises:

@@ -199,9 +199,6 @@ class Player(Protocol):
     def replies(self, rows: Sequence[int]) -> Mapping[int, str]:
         """Choose the replies of the running rows.
 
-        Args:
-            rows: indexes of the running rows.
-
         Returns:
             Replies by row. A row without a reply is dropped; the player notes the reason in its episode.
         """

@@ -121,7 +121,6 @@ def options_of_state(cls: type, given: Mapping[str, Any]) -> tuple[tuple[str, st
     """List the options that a state depends on, as text, including defaults.
 
     Args:
-        cls: class of the environment.
         given: keyword arguments of the constructor.
     """
     parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]

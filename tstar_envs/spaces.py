@@ -83,7 +83,6 @@ class SharedTexts(Sequence[str]):
     Args:
         memory: ``slot`` bytes per environment: four with the length of the text, then the text.
         slot: bytes per environment.
-        count: number of environments.
     """
 
     def __init__(self, memory: Any, slot: int, count: int) -> None:

@@ -117,7 +117,6 @@ def written_call(tools: tuple[Tool, ...], action: str) -> str:
     """Convert a call written as text, such as ``search("Oslo")``, ``move[Up]`` or ``stack(block="a", onto="b")``, to its action.
 
     Args:
-        tools: tools of the environment.
         action: action as parsed from a reply.
 
     Returns:
@@ -192,8 +191,6 @@ def reply_to_call(tools: tuple[Tool, ...], name: str, arguments: str, thought: s
     An invalid call is played as an invalid action that quotes it; this costs a step.
 
     Args:
-        tools: tools of the environment.
-        name: name of the called function.
         arguments: JSON text from the chat API.
         thought: text of the model before the call.
     """
@@ -223,8 +220,6 @@ def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:
     """Convert a model's call to an action.
 
     Args:
-        tools: tools of the environment.
-        name: name of the called function.
         arguments: JSON text from the chat API.
 
     Raises:

@@ -42,10 +42,8 @@ def behind_guard(app: Any, host: str, allowed: Iterable[str], limits: Limits) ->
     """Wrap an application with checks of Host and Origin headers and a limit on request bodies.
 
     Args:
-        app: ASGI application.
         host: address that the server listens on.
         allowed: additional host names.
-        limits: limits of the server.
     """
     return Doorkeeper(app, HostNames(host, allowed), Bodies(limits.body_bytes, limits.body_seconds))
 

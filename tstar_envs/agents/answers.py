@@ -55,7 +55,6 @@ def parse_body(content: bytes, streamed: bool) -> dict[str, Any]:
     """Parse the body of a response into a completion; every text is encodable as UTF-8.
 
     Args:
-        content: body of the response.
         streamed: True if the body is an event stream; its chunks are merged into one completion.
 
     Raises:
@@ -81,10 +80,7 @@ def read_answer(body: Mapping[str, Any], purpose: str, tries: int, seconds: floa
     """Extract the answer from a completion.
 
     Args:
-        body: parsed body of the response.
         purpose: purpose of the request, see ``Call``.
-        tries: number of requests sent for it.
-        seconds: time it took.
 
     Raises:
         Unreadable: there is no message, or it holds anything but text and calls.
@@ -330,7 +326,6 @@ def written_calls(text: str, names: Sequence[str]) -> tuple[ToolCall, ...]:
     """Parse tool calls in the text of a message.
 
     Args:
-        text: text after the model's thoughts.
         names: names of the tools. A bare JSON object or a bare call counts only if it names one of them.
     """
     text = text.replace(_DSML, "")

@@ -43,7 +43,6 @@ def failure(episode: Episode, error: Exception | None = None) -> str:
     An unsolved episode is ``unparsed`` if at least half of its replies had no readable action, else ``model``.
 
     Args:
-        episode: finished episode.
         error: error that ended it, if available; otherwise its record is read.
     """
     if episode.ended == "error":
@@ -245,7 +244,6 @@ def traits(spec: str, agent: Any, names: tuple[str, ...]) -> dict[str, Any]:
     Args:
         spec: specification of the agent, for the message.
         agent: user-defined object.
-        names: names of the attributes.
 
     Raises:
         AgentError: reading an attribute raised.
@@ -317,9 +315,6 @@ class NotShown(TStarError, AttributeError):
 
 class AgentEnv:
     """Restricted view of an environment for agents: prompt, demonstrations, horizon and tools.
-
-    Args:
-        env: the environment.
 
     Attributes:
         env_id: Gymnasium id.

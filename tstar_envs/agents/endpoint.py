@@ -145,12 +145,7 @@ class Refusal:
         return f"HTTP {'200 with an error ' if self.inside else ''}{self.status}: {self.text:.{_QUOTED}}"
 
     def advice(self, sent: Mapping[str, Any], url: str) -> str:
-        """Advise the user on a remedy; "" if the message already names it.
-
-        Args:
-            sent: body of the request.
-            url: base URL of the endpoint.
-        """
+        """Advise the user on a remedy; "" if the message already names it."""
         words = self.words
         if self.status in (400, 422) and "temperature" in words and "temperature" in sent:
             return " (--request temperature=null leaves it out)"
@@ -185,10 +180,6 @@ class Dialect:
 
     def learn(self, refusal: Refusal, sent: Mapping[str, Any]) -> bool:
         """Learn from an error response how to change the request.
-
-        Args:
-            refusal: error response.
-            sent: body of the request.
 
         Returns:
             True if something was learned and a retry is worthwhile.
@@ -350,7 +341,6 @@ class Backoff:
         """Compute the delay before the next try, in seconds.
 
         Args:
-            tries: number of tries so far.
             asked_for: delay requested by the server (``Retry-After``) in seconds, None if none; it is waited in full, plus some jitter.
         """
         usual = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (tries - 1)) * self._jitter.uniform(0.5, 1.0)

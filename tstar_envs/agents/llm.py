@@ -141,12 +141,7 @@ class ChatOptions:
 
 
 class ChatAgent:
-    """Chat model prompted with the environment's rules alone; base class of the prompting methods.
-
-    Args:
-        endpoint: client of the model.
-        options: options of the requests.
-    """
+    """Chat model prompted with the environment's rules alone; base class of the prompting methods."""
 
     method = "chat"
     takes_tools = True

@@ -133,10 +133,7 @@ def more_agents(first: Agent, count: int, spec: str, load: Callable[[], Agent]) 
     """Make the agents for concurrent episodes, one per episode.
 
     Args:
-        first: existing agent.
         count: number of agents, ``first`` included.
-        spec: specification it was loaded by.
-        load: function that loads it once more.
 
     Raises:
         UnknownOption: it is a single object that plays one episode at a time.

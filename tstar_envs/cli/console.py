@@ -71,10 +71,8 @@ class Live:
     """Progress display: a live line on a terminal, else an occasional line on standard error.
 
     Args:
-        wanted: total number of episodes.
         finished: number of episodes finished before.
         price: price of the model, None if unknown.
-        currency: currency of the price.
     """
 
     def __init__(self, wanted: int, finished: Sequence[Episode], price: Price | None, currency: str) -> None:
@@ -141,9 +139,6 @@ def figures_table(summary: Summary, wanted: int, accounts: CostSummary, panel: s
     """Build the table of an evaluation's results and costs.
 
     Args:
-        summary: summary of the finished episodes.
-        wanted: total number of episodes.
-        accounts: tokens, time and cost.
         panel: name and hash of the evaluation set, "" if none.
     """
     table = Table(show_header=False)
@@ -318,13 +313,7 @@ def interval(bounds: tuple[float, float]) -> str:
 
 
 def estimate_table(found: Mapping[str, Estimate], price: Price | None, prices: PriceTable) -> Table:
-    """Build the table of a dry run: a row per environment if there are several, then the total.
-
-    Args:
-        found: environment -> its estimate.
-        price: price of the model, None if unknown.
-        prices: price table.
-    """
+    """Build the table of a dry run: a row per environment if there are several, then the total."""
     table = Table()
     for column in ("", "requests", "tokens in", "tokens out", *(["cost"] if price is not None else [])):
         table.add_column(column, justify="left" if not column else "right")

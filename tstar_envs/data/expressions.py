@@ -41,10 +41,9 @@ def without_comments(text: str) -> str:
 
 
 def read_expressions(text: str, check_depth: Callable[[int], None] | None = None) -> Expressions:
-    """Parse all expressions of a text, in lower case as planners read it.
+    """Parse all expressions of a text, in lower case as planners do; comments are skipped.
 
     Args:
-        text: the text; comments are skipped.
         check_depth: called with the nesting depth at each opening parenthesis; may raise.
 
     Raises:

@@ -136,7 +136,6 @@ class Faults:
         """Finish reading: raise on faults, or return what was left out.
 
         Args:
-            usable: number of usable items.
             items: plural noun for the items.
 
         Returns:

@@ -163,7 +163,6 @@ def read_text(path: str | os.PathLike[str], limit: Limit = TEXT_BYTES, fallback:
     """Read a whole text file: UTF-8, with or without a byte order mark.
 
     Args:
-        path: path of the file.
         limit: maximum number of bytes.
         fallback: encoding of files that are not UTF-8 (old level collections are Latin-1); None rejects them.
 
@@ -262,7 +261,6 @@ def read_json(
     """Read a JSON file.
 
     Args:
-        path: path of the file.
         expected: required type, ``dict`` or ``list``; ``object`` accepts anything.
         limit: maximum number of bytes.
         strict: see ``parse_json``.
@@ -283,7 +281,6 @@ def parse_json(text: str, where: object, expected: type = dict, strict: bool = T
         {'a': 1}
 
     Args:
-        text: the text.
         where: file, and line if known, for the message.
         expected: required type, ``dict`` or ``list``; ``object`` accepts anything.
         strict: False allows line breaks and other control characters in strings.

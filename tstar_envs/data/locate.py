@@ -76,7 +76,6 @@ def chosen_path(data: PathLike, path: PathLike | None, option: str) -> PathLike 
     Args:
         data: ``auto`` or ``mini`` (shipped), or a path, as in every family.
         path: value of the family's own path option.
-        option: name of that option.
 
     Raises:
         UnknownOption: ``full``, both options at once, or a value that is not a path.
@@ -102,7 +101,6 @@ def existing(path: PathLike, option: str, wanted: str) -> Path:
     """Return the path if it exists.
 
     Args:
-        path: path given by the user.
         option: name of the option, for the message.
         wanted: description of valid files, for the message.
 

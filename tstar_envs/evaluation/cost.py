@@ -186,8 +186,6 @@ def account(episodes: Sequence[Episode], prices: PriceTable, model: str | None) 
     """Sum the cost of episodes.
 
     Args:
-        episodes: episodes of one agent.
-        prices: price table.
         model: name of the model, None for an agent without one.
     """
     calls = [call for episode in episodes for call in episode.calls]
@@ -240,7 +238,6 @@ def usage_notes(usage: Usage, max_tokens: int | None) -> list[str]:
     """Write notes about truncated answers and messages, for a reader of the results.
 
     Args:
-        usage: totals over the requests.
         max_tokens: token limit of an answer, None if unknown.
     """
     notes = []
@@ -341,10 +338,7 @@ def estimate(env: TextEnv[Any, Any], entry: EnvEntry, agent: ChatAgent, wanted: 
     """Estimate the requests and tokens of an evaluation.
 
     Args:
-        env: environment of the episodes.
-        entry: its registry entry.
         agent: agent, bound to the environment.
-        wanted: keys of the episodes.
     """
     tasks = list(dict.fromkeys(task for task, _ in wanted))
     spread = (

@@ -100,8 +100,6 @@ def replay(
 
     Args:
         envs: environments of one id, made with the options of the recordings.
-        entry: registry entry of the environments.
-        wanted: recordings to replay.
     """
     for start in range(0, len(wanted), len(envs)):
         yield from _side_by_side(envs, entry, wanted[start : start + len(envs)])

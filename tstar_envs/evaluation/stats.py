@@ -204,9 +204,6 @@ def holm(values: Sequence[float]) -> list[float]:
     The i-th smallest of m (i from 0) becomes the maximum of (m - j) p_j over j <= i, at most 1. It is below alpha exactly if the
     procedure rejects at alpha. The probability of rejecting any true hypothesis is at most alpha, however the comparisons depend on
     each other.
-
-    Args:
-        values: p values.
     """
     order = sorted(range(len(values)), key=values.__getitem__)
     adjusted = [0.0] * len(values)

@@ -111,11 +111,7 @@ Waiting = list[tuple[Env, str, "asyncio.Future[StepResult]"]]
 
 
 class BatchedStepper:
-    """Batches the replies that arrive while the environments are busy, and steps them together.
-
-    Args:
-        threads: pool that runs the environments.
-    """
+    """Batch of the replies that arrive while the environments are busy; stepped together."""
 
     def __init__(self, threads: ThreadPool) -> None:
         self._threads = threads
@@ -260,10 +256,6 @@ _OPEN = Path("/proc/self/fd")
 
 def require_handles(count: int, agent: Agent) -> None:
     """Raise the limit of open files of this process, if the concurrency needs it.
-
-    Args:
-        count: number of concurrent episodes.
-        agent: agent of each episode.
 
     Raises:
         UnknownOption: the system's limit is lower; the message gives the highest possible concurrency.

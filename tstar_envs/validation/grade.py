@@ -483,7 +483,6 @@ def subject_of(env: str, *, split: str | None = None, tasks: int = 8, **options:
         env: environment id or short name; ``module:namespace/Name`` for a custom environment.
         split: split of the tasks; None takes test, or the environment's first split.
         tasks: number of tasks, spread over the split.
-        options: options of the environment.
 
     Raises:
         UnknownOption: unknown environment, split or option, or no tasks.

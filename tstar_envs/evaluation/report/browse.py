@@ -64,7 +64,6 @@ def browsable(boards: Sequence[Board], episodes: int, most: int = MOST_DATA) -> 
     for side-by-side comparison.
 
     Args:
-        boards: boards whose files are read again.
         episodes: maximum per file.
         most: maximum number of characters in total.
 

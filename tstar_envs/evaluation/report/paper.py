@@ -259,7 +259,6 @@ def row(table: PaperTable, found: Mapping[str, Mapping[str, Part]]) -> list[Part
     """Build an agent's row.
 
     Args:
-        table: which.
         found: environment -> its parts, for the environments that the agent has played.
     """
     cells: list[Part | None] = []
