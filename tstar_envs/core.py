@@ -260,7 +260,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return ()
 
     def highlights(self, observation: str) -> list[tuple[int, int, str]]:
-        """Find the spans of an observation to color: (start, end, style), in rich's style names."""
+        """Find the spans of an observation to colour: (start, end, style), in rich's style names."""
         return []
 
     def picture(self) -> str:
@@ -539,7 +539,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             self._admissible(task, snapshot.state)
         except Exception as error:  # a state of another form may raise anything in the rules of a family
             raise UnknownOption(
-                f"this snapshot is damaged: {snapshot.state!r:.80} is no state of task {snapshot.task_id!r}"
+                f"this snapshot is damaged: {snapshot.state!r:.80} is not a state of task {snapshot.task_id!r}"
             ) from error
         self._take_up(snapshot.task_id, task, split)
         self._state = snapshot.state

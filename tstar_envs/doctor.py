@@ -136,7 +136,7 @@ def _play(entry: EnvEntry) -> tuple[str, str]:
         )
     return (
         OK,
-        f"the expert solves task {task!r} in {counted(len(episode.steps), 'step')}; the panel's tasks are as they should be",
+        f"the expert solves task {task!r} in {counted(len(episode.steps), 'step')}; the panel's tasks match",
     )
 
 

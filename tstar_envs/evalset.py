@@ -130,7 +130,7 @@ class Panel(Mapping[str, PanelTasks]):
         differs = "; ".join(_differences(part, inner))
         if differs:
             raise PanelMismatch(
-                f"{part.env} as made here (data tier {inner.tier!r}) is not what panel {self.version} is of: {differs}. Play it with the "
+                f"{part.env} made here (data tier {inner.tier!r}) does not match panel {self.version}: {differs}. Play it with the "
                 "shipped data (data='mini') in a version of tstar that has these rules, or leave the panel out"
             )
 
@@ -139,7 +139,7 @@ def _differences(part: PanelTasks, env: TextEnv[Any, Any]) -> list[str]:
     found = []
     rules = str(env.metadata["rules_version"])
     if rules != part.rules_version:
-        found.append(f"its rules are of version {rules}, and the panel's of version {part.rules_version}")
+        found.append(f"its rules version is {rules}, the panel's is {part.rules_version}")
     known = set(env.task_ids(part.split))
     missing = [task for task in part.tasks if task not in known]
     if missing:
@@ -151,16 +151,14 @@ def _differences(part: PanelTasks, env: TextEnv[Any, Any]) -> list[str]:
     changed = [task for task, digest in digests.items() if not digest.startswith(short[task])]
     if changed:
         found.append(
-            f"{len(changed)} of {len(part.tasks)} tasks hold something else, the first is {changed[0]!r}"
+            f"{len(changed)} of {len(part.tasks)} tasks have other contents, the first is {changed[0]!r}"
         )
     if found:  # do not read the shared world (minutes for a public corpus or shop): the tasks differ already
         return found
     world = env.world_digest()
     if world != part.world:
-        return ["what its tasks are played in (the corpus, the shop) is another"]
-    return (
-        [] if hash_of(part.env, part.split, rules, world, digests) == part.hash else ["its hash is another"]
-    )
+        return ["its shared data (the corpus, the shop) differ"]
+    return [] if hash_of(part.env, part.split, rules, world, digests) == part.hash else ["its hash differs"]
 
 
 def hash_of(env: str, split: str, rules_version: str, world: str, tasks: Mapping[str, str]) -> str:

@@ -223,7 +223,7 @@ def _keep(value: str, shown: str) -> None:
     forms = {value, repr(value)[1:-1], html.escape(value), *json_forms, *quoted, *map(_lower_escapes, quoted)}
     if shown == HIDDEN:
         octets = value.encode("utf-8", "replace")
-        # Base64 in the middle of a longer text starts at one of three offsets; the characters at its ends depend on the neighbors.
+        # Base64 in the middle of a longer text starts at one of three offsets; the characters at its ends depend on the neighbours.
         encoded = [_base64("\0" * before + value)[start:] for before, start in ((0, 0), (1, 2), (2, 3))]
         whole = [text.rstrip("=")[: -1 if text[-1] == "=" else None] for text in encoded]
         forms |= {octets.hex(), *whole, *(text.replace("+", "-").replace("/", "_") for text in whole)}

@@ -87,7 +87,7 @@ class EnvEntry:
         )
         env = made.unwrapped
         if not isinstance(env, TextEnv):
-            raise UnknownOption(f"{self.id} is a {type(env).__name__}, and no subclass of tstar_envs.TextEnv")
+            raise UnknownOption(f"{self.id} is a {type(env).__name__}, not a subclass of tstar_envs.TextEnv")
         check_attributes(env)
         return env
 
@@ -208,7 +208,7 @@ def register(entry: EnvEntry) -> None:
         )
     taken = next((e for e in list_envs() if e.id.lower() == entry.id.lower()), None)
     if taken is not None and taken != entry:
-        raise UnknownOption(f"{taken.id} is registered already, as {taken.entry_point}: choose another id")
+        raise UnknownOption(f"{taken.id} is already registered, as {taken.entry_point}: choose another id")
     OWN_ENTRIES[entry.id] = entry
     _register(entry)
 

@@ -116,7 +116,7 @@ class GroupEnv:
                 state = (
                     "is still running and needs a reply"
                     if running
-                    else f"{left} and takes None; call reset() to start anew"
+                    else f"{left} and takes None; call reset() to start again"
                 )
                 raise ResetNeeded(f"row {row} {state}")
         results = self._play(
@@ -157,7 +157,7 @@ class GroupEnv:
             ResetNeeded: the row is not running.
         """
         if not self._running[row]:
-            raise ResetNeeded(f"row {row} is not running and cannot be dropped; call reset() to start anew")
+            raise ResetNeeded(f"row {row} is not running and cannot be dropped; call reset() to start again")
         self._running[row] = False
 
     @property

@@ -200,7 +200,7 @@ def test_tokens_are_counted_as_the_endpoint_tells_and_unknown_is_not_zero() -> N
 def test_missing_settings_are_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UnknownOption, match="set OPENAI_API_KEY, or name an endpoint"):
+    with pytest.raises(UnknownOption, match="set OPENAI_API_KEY, or name your own endpoint"):
         Endpoint("m")
     with pytest.raises(UnknownOption, match="--model NAME"):
         Endpoint("", "http://x/v1")

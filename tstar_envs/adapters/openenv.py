@@ -316,7 +316,7 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ResetNeeded("this session was idle for too long and is closed: connect anew")
+            raise ResetNeeded("this session was idle for too long and is closed: open a new connection")
 
     def _wanted(
         self, seed: Any, split: Any, index: Any, task: Any, unknown: Mapping[str, Any]

@@ -106,7 +106,7 @@ class Rollout:
         try:
             action = tool.text(arguments)
         except BadCall:
-            # The same behavior as `eval --tools`.
+            # The same behaviour as `eval --tools`.
             self._step(f"{tool.name}({json.dumps(arguments, ensure_ascii=False, default=str)})")
             raise
         return self._step(render_reply("", action))

@@ -597,7 +597,7 @@ def _check_address(base_url: str | None) -> None:
     except ValueError:
         usable = False
     if not usable:
-        raise UnknownOption(f"--base-url {shown!r} is no address: for example http://localhost:8000/v1")
+        raise UnknownOption(f"--base-url {shown!r} is not a URL: for example http://localhost:8000/v1")
 
 
 def _check_key(key: str, base_url: str | None) -> None:
@@ -609,7 +609,7 @@ def _check_key(key: str, base_url: str | None) -> None:
     wrong = next((number for number, sign in enumerate(key, 1) if not "!" <= sign <= "~"), None)
     if wrong is not None:
         raise UnknownOption(
-            f"OPENAI_API_KEY holds U+{ord(key[wrong - 1]):04X} as its character {wrong} of {len(key)}, which no key has: copy it again"
+            f"OPENAI_API_KEY holds U+{ord(key[wrong - 1]):04X} at position {wrong} of {len(key)}, invalid in a key: copy it again"
         )
 
 

@@ -221,7 +221,7 @@ def _as_agent(spec: str, found: Any, offered: dict[str, Any]) -> Agent:
             raise _no_temperature(spec, offered["temperature"])
         return _complete(spec, found)
     if not callable(found):
-        raise UnknownOption(f"agent {spec!r} is a {type(found).__name__}, which is no agent; {_FORMS}")
+        raise UnknownOption(f"agent {spec!r} is a {type(found).__name__}, which is not an agent; {_FORMS}")
     try:
         signature = inspect.signature(found)
     except ValueError as error:  # some built-in callables have no signature

@@ -48,11 +48,6 @@ def _no_such_option(given: str, command: Any) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    Example:
-        >>> from tstar_envs.cli import main
-        >>> main(["list"])  # doctest: +SKIP
-        0
-
     Args:
         arguments: arguments without the program's name; None takes those of the process.
 

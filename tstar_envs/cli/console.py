@@ -135,14 +135,14 @@ class Live:
         return ", ".join(said)
 
 
-def figures_table(summary: Summary, wanted: int, accounts: CostSummary, panel: str) -> Table:
+def figures_table(summary: Summary, wanted: int, costs: CostSummary, panel: str) -> Table:
     """Build the table of an evaluation's results and costs.
 
     Args:
         panel: name and hash of the evaluation set, "" if none.
     """
     table = Table(show_header=False)
-    for name, value in [*_results(summary, wanted, panel), *_costs(accounts)]:
+    for name, value in [*_results(summary, wanted, panel), *_costs(costs)]:
         table.add_row(plain(name), plain(value))
     return table
 
@@ -155,19 +155,19 @@ class Row:
         env: environment id.
         wanted: total number of episodes.
         summary: summary of the finished episodes.
-        accounts: tokens, time and cost.
+        costs: tokens, time and cost.
     """
 
     env: str
     wanted: int
     summary: Summary
-    accounts: CostSummary
+    costs: CostSummary
 
 
 def suite_table(rows: Sequence[Row], title: str) -> Table:
     """Build the table of a suite: a row per environment, an average, and any model costs."""
-    costs = [row.accounts for row in rows if row.accounts.cost is not None]
-    asked = any(row.accounts.usage.calls for row in rows)
+    costs = [row.costs for row in rows if row.costs.cost is not None]
+    asked = any(row.costs.usage.calls for row in rows)
     headings = [
         "environment",
         "success",
@@ -194,19 +194,19 @@ def suite_table(rows: Sequence[Row], title: str) -> Table:
 
 
 def _suite_cells(row: Row, asked: bool, priced: bool) -> list[str]:
-    summary, accounts = row.summary, row.accounts
+    summary, costs = row.summary, row.costs
     left = f" of {row.wanted}" if summary.episodes + summary.errors < row.wanted else ""
     cells = [row.env, "", "", "", "", f"{summary.episodes}{left}", str(summary.errors), _reasons(summary)]
     if summary.success is not None and summary.wilson is not None:
         message = interval(summary.clustered or summary.wilson)
         cells[1:5] = f"{summary.success:.1%}", message, f"{summary.score:.3f}", f"{summary.steps:.2f}"
     if asked:
-        middle = accounts.reply_percentile(0.5)
-        tokens = (accounts.usage.input_tokens, accounts.usage.output_tokens) if accounts.usage.calls else ()
+        middle = costs.reply_percentile(0.5)
+        tokens = (costs.usage.input_tokens, costs.usage.output_tokens) if costs.usage.calls else ()
         cells += [f"{count:,}" for count in tokens] or ["", ""]
         cells.append("" if middle is None else f"{middle:.2f}")
     if priced:
-        cells.append("" if accounts.cost is None else money(accounts.cost, accounts.currency))
+        cells.append("" if costs.cost is None else money(costs.cost, costs.currency))
     return cells
 
 
@@ -225,10 +225,10 @@ def _average_cells(rows: Sequence[Row], played: Sequence[Row], asked: bool, pric
         "",
     ]
     if asked:
-        usages = [row.accounts.usage for row in rows]
+        usages = [row.costs.usage for row in rows]
         cells += [f"{sum(u.input_tokens for u in usages):,}", f"{sum(u.output_tokens for u in usages):,}", ""]
     if priced:
-        known = [row.accounts for row in rows if row.accounts.cost is not None]
+        known = [row.costs for row in rows if row.costs.cost is not None]
         cells.append(money(sum(a.cost or 0.0 for a in known), known[0].currency))
     return cells
 
@@ -282,9 +282,9 @@ def _results(summary: Summary, wanted: int, panel: str) -> Iterator[tuple[str, s
         yield KINDS[kind], counted(count, "episode") + ("" if kind in SCORED else " (excluded from rates)")
 
 
-def _costs(accounts: CostSummary) -> Iterator[tuple[str, str]]:
-    usage = accounts.usage
-    middle, late = accounts.reply_percentile(0.5), accounts.reply_percentile(0.95)
+def _costs(costs: CostSummary) -> Iterator[tuple[str, str]]:
+    usage = costs.usage
+    middle, late = costs.reply_percentile(0.5), costs.reply_percentile(0.95)
     if usage.calls and middle is not None and late is not None:
         yield "seconds per reply", f"{middle:.2f} (median), {late:.2f} (95 %)"
     if not usage.calls:
@@ -297,14 +297,13 @@ def _costs(accounts: CostSummary) -> Iterator[tuple[str, str]]:
         yield "tokens", f"{usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out{uncounted}"
     else:
         yield "tokens", "the endpoint does not count them"
-    if accounts.cost is not None:
-        each = accounts.cost_per_success
+    if costs.cost is not None:
+        each = costs.cost_per_success
         yield (
             "cost",
-            money(accounts.cost, accounts.currency)
-            + (f" (prices of {accounts.as_of})" if accounts.as_of else ""),
+            money(costs.cost, costs.currency) + (f" (prices of {costs.as_of})" if costs.as_of else ""),
         )
-        yield "cost per solved task", "none was solved" if each is None else money(each, accounts.currency)
+        yield "cost per solved task", "none was solved" if each is None else money(each, costs.currency)
 
 
 def interval(bounds: tuple[float, float]) -> str:

@@ -23,10 +23,10 @@ from tstar_envs.evaluation.cost import (
     CostSummary,
     Estimate,
     PriceTable,
-    account,
+    add_costs,
     estimate,
     read_prices,
-    together,
+    summarise_costs,
     usage_notes,
 )
 from tstar_envs.evaluation.log import Key, ResultFile, latest, sole_evaluation
@@ -338,9 +338,9 @@ def run(command: EvalCommand, console: Console) -> int:
         try:
             _play(evaluated, console, prices)
         finally:  # after Ctrl-C or a broken service too: print the results so far
-            summary, accounts = _figures(evaluated, prices)
-            console.print(figures_table(summary, len(evaluation.wanted), accounts, evaluation.panel_label))
-            _note(accounts, command, console)
+            summary, costs = _figures(evaluated, prices)
+            console.print(figures_table(summary, len(evaluation.wanted), costs, evaluation.panel_label))
+            _note(costs, command, console)
             if evaluated.results is not None:
                 say(console, f"episodes in {evaluated.results.path}", "dim")
         _show_errors(evaluated, console)
@@ -390,7 +390,7 @@ def _run_suite(command: EvalCommand, console: Console, prices: PriceTable) -> in
         part = "" if command.tasks is None else f", the first {counted(command.tasks, 'task')} of each"
         console.print(suite_table(rows, f"suite {command.suite}, panel {chosen.version} {chosen.hash}{part}"))
         if rows:
-            _note(together([row.accounts for row in rows]), command, console)
+            _note(add_costs([row.costs for row in rows]), command, console)
         if command.out is not None:
             say(console, f"episodes in {command.out}", "dim")
     return 1 if any(row.summary.errors for row in rows) else 0
@@ -469,13 +469,13 @@ def _introduce(evaluation: Evaluation, console: Console) -> None:
 
 
 def _figures(evaluated: EvaluationRun, prices: PriceTable) -> tuple[Summary, CostSummary]:
-    return summarise(evaluated.episodes), account(
+    return summarise(evaluated.episodes), summarise_costs(
         evaluated.episodes, prices, evaluated.evaluation.command.model
     )
 
 
-def _note(accounts: CostSummary, command: EvalCommand, console: Console) -> None:
-    for note in usage_notes(accounts.usage, command.max_tokens):
+def _note(costs: CostSummary, command: EvalCommand, console: Console) -> None:
+    for note in usage_notes(costs.usage, command.max_tokens):
         say(console, note, "yellow")
 
 

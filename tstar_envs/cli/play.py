@@ -113,7 +113,7 @@ class Game:
                 return [self._admissible[int(line) - 1]]
             say(
                 self._console,
-                f"there is no action {line}: they have the numbers 1 to {len(self._admissible)}",
+                f"there is no action {line}: valid numbers are 1 to {len(self._admissible)}",
                 "red",
             )
             return []
@@ -246,7 +246,7 @@ class Game:
             say(self._console, f"parts of the score: {shown}", "dim")
 
     def _coloured(self, text: str) -> Text:
-        """Color a text by the family's highlights, or in one color."""
+        """Colour a text by the family's highlights, or in one colour."""
         highlights = self._env.highlights(text)
         coloured = plain(text, "" if highlights else "cyan")
         for start, end, colour in highlights:

@@ -188,7 +188,7 @@ def _show(command: ReplayCommand, console: Console, results: Sequence[Replayed])
     if len(failed) > command.show:
         say(console, f"... and {len(failed) - command.show} more that could not be played", "dim")
     counts = _counts(results)
-    message = f"{counts['as_recorded']} of {counts['recordings']} recordings are as they were ({counts['steps']} steps played)"
+    message = f"{counts['as_recorded']} of {counts['recordings']} recordings are unchanged ({counts['steps']} steps played)"
     if not different and not failed:
         say(console, message, "green")
         return

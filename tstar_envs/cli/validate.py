@@ -26,7 +26,7 @@ _COLOURS = {PASS: "green", FAIL: "red", ERROR: "red"}
 class ValidateCommand:
     """Grade environments by a set of checks.
 
-    Does the expert reach the maximum and blind play stay below it? Are tasks pinned, seeds honored, and episodes deterministic, isolated
+    Does the expert reach the maximum and blind play stay below it? Are tasks pinned, seeds honoured, and episodes deterministic, isolated
     and replayable?
 
     The checks are those of OpenEnv's validation that need no container, under its names. Name a custom environment with the module that

@@ -61,7 +61,7 @@ class Limit(NamedTuple):
             )
 
 
-# A catalog of a million products has some 5 GB in two files.
+# A catalogue of a million products has some 5 GB in two files.
 FILE_BYTES = Limit("TSTAR_MAX_FILE_BYTES", 4 << 30, "bytes in one file")
 # Levels, problems, games, settings: read into memory.
 TEXT_BYTES = Limit("TSTAR_MAX_TEXT_BYTES", 64 << 20, "bytes in one text file")
@@ -112,7 +112,7 @@ def regular_file(path: str | os.PathLike[str]) -> Path:
     try:
         kind = stat.S_IFMT(found.stat().st_mode)
     except FileNotFoundError:
-        what = "is a link that leads nowhere" if found.is_symlink() else "there is no such file"
+        what = "is a broken link" if found.is_symlink() else "there is no such file"
         raise MissingData(f"{shown(found)}: {what}") from None
     except (
         OSError,

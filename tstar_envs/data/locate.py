@@ -110,7 +110,7 @@ def existing(path: PathLike, option: str, wanted: str) -> Path:
         BadData: a pipe, a device, or a name that the system rejects.
     """
     if not os.fspath(path):
-        raise UnknownOption(f"{option}='' is no path; give {wanted}, or leave the option out")
+        raise UnknownOption(f"{option}='' is not a path; give {wanted}, or leave the option out")
     try:
         found = Path(path).expanduser()
     except RuntimeError:  # ~user of an unknown user
@@ -121,7 +121,7 @@ def existing(path: PathLike, option: str, wanted: str) -> Path:
         return regular_file(found)
     except MissingData as error:
         other = "'auto', 'mini', " if option == "data" else ""
-        what = "a link that leads nowhere" if found.is_symlink() else "there is no such file or folder"
+        what = "a broken link" if found.is_symlink() else "there is no such file or folder"
         raise MissingData(f"{option}={shown(path)!r}: {what}; give {other}{wanted}") from error
 
 

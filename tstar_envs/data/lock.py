@@ -104,7 +104,7 @@ def _require_ours(handle: FileIO, path: Path) -> None:
     """
     found = os.fstat(handle.fileno())
     if not stat.S_ISREG(found.st_mode):
-        raise _not_ours(path, "is no regular file")
+        raise _not_ours(path, "is not a regular file")
     if found.st_nlink > 1:
         raise _not_ours(path, "is another file's second name")
     if found.st_size > _LONGEST:

@@ -22,7 +22,7 @@ def write_shipped(folder: Path, contents: Mapping[str, bytes], what: str, made_b
     Args:
         folder: output folder, created if missing.
         contents: name without ``.gz`` -> uncompressed bytes.
-        what: description and license.
+        what: description and licence.
         made_by: command that generates them.
         **more: extra entries of the manifest, before the checksums.
     """

@@ -107,7 +107,7 @@ def read_prices(path: Path | None = None) -> PriceTable:
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         if isinstance(error, BadData):
             raise
-        raise BadData(f"{shown} is no TOML: {str(error) or type(error).__name__}") from None
+        raise BadData(f"{shown} is not valid TOML: {str(error) or type(error).__name__}") from None
     models = table.get("models", {})
     if unknown := table.keys() - {"currency", "as_of", "models"}:
         raise BadData(f"{shown}: unknown entry {sorted(unknown)[0]!r}; valid: currency, as_of, models")
@@ -182,7 +182,7 @@ class CostSummary:
         return percentile(self.reply_seconds, share)
 
 
-def account(episodes: Sequence[Episode], prices: PriceTable, model: str | None) -> CostSummary:
+def summarise_costs(episodes: Sequence[Episode], prices: PriceTable, model: str | None) -> CostSummary:
     """Sum the cost of episodes.
 
     Args:
@@ -205,7 +205,7 @@ def account(episodes: Sequence[Episode], prices: PriceTable, model: str | None) 
     )
 
 
-def together(parts: Sequence[CostSummary]) -> CostSummary:
+def add_costs(parts: Sequence[CostSummary]) -> CostSummary:
     """Sum several summaries; the cost is known only if it is known for every part with requests."""
     usages = [part.usage for part in parts]
     costs = [part.cost for part in parts if part.usage.calls]

@@ -123,7 +123,7 @@ def observations_fit(subject: Subject) -> Finding:
             problems.append(f"task {task!r}: {error}")
             continue
         wrong = [name for name, kind in _INFO.items() if not isinstance(info.get(name), kind)]
-        problems += [f"task {task!r}: info[{name!r}] is no {_INFO[name].__name__}" for name in wrong]
+        problems += [f"task {task!r}: info[{name!r}] is not a {_INFO[name].__name__}" for name in wrong]
     steps = sum(len(episode.steps) for episode in subject.episodes)
     return verdict_of(
         problems,
@@ -252,7 +252,7 @@ def tools_say_every_action(subject: Subject) -> Finding:
             if said.casefold() != step.action.casefold():
                 problems.append(f"task {episode.task!r}: {call[0]} says {said!r} for {step.action!r}")
     if not any(episode.steps for episode in subject.expert):
-        return Finding(SKIP, {}, ["there is no expert whose actions could be said, or it plays no step"])
+        return Finding(SKIP, {}, ["there is no expert whose actions tools could express, or it has no step"])
     figures = {"tools": [tool.name for tool in env.tools], "calls": calls}
     return verdict_of(problems, figures, "describe every kind of action in TextEnv.tools")
 

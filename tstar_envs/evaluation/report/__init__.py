@@ -153,7 +153,7 @@ def _facts(boards: Sequence[Board], evaluations: Sequence[Evaluation]) -> str:
 
 def _prices(sums: Sequence[CostRow]) -> str:
     """Describe the source of the prices; "" if no cost is known."""
-    known = [row.accounts for row in sums if row.accounts.cost is not None]
+    known = [row.costs for row in sums if row.costs.cost is not None]
     if not known:
         return ""
     return loading.clean(

@@ -200,7 +200,7 @@ def notices(boards: Sequence[Board]) -> list[str]:
                     message.append(
                         f"{lost} ended in an error and are excluded from all rates; run the same eval again to repeat them."
                     )
-                for note in usage_notes(player.evaluation.accounts.usage, player.evaluation.max_tokens):
+                for note in usage_notes(player.evaluation.costs.usage, player.evaluation.max_tokens):
                     message.append(f"{player.name} on {board.title}: {note}.")
     return message
 

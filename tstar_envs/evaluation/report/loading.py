@@ -9,7 +9,7 @@ from typing import Any
 
 from tstar_envs.data.files import find_files
 from tstar_envs.errors import BadData, MissingData, UnknownOption
-from tstar_envs.evaluation.cost import CostSummary, PriceTable, account
+from tstar_envs.evaluation.cost import CostSummary, PriceTable, summarise_costs
 from tstar_envs.evaluation.log import SETTINGS, Recorded, collect, latest, settings_of, settings_path
 from tstar_envs.evaluation.report.paper import Part, parts
 from tstar_envs.evaluation.stats import Summary, summarise
@@ -74,7 +74,7 @@ class Evaluation:
         model: model of the agent, "" if none.
         panel: name and hash of the evaluation set, "" if none.
         summary: statistics.
-        accounts: cost.
+        costs: cost.
         parts: success and scores of the kinds of tasks in the paper's tables.
         progress: progress and success of each episode, if measured.
         played: task ids, including tasks of which all episodes ended in errors.
@@ -86,7 +86,7 @@ class Evaluation:
     model: str
     panel: str
     summary: Summary
-    accounts: CostSummary
+    costs: CostSummary
     parts: dict[str, Part]
     progress: list[tuple[float, bool]]
     played: frozenset[str]
@@ -170,7 +170,7 @@ def read_evaluation(path: Path, prices: PriceTable) -> Evaluation | None:
         model=model,
         panel=panels.pop(),
         summary=summarise(played),
-        accounts=account(played, prices, model or None),
+        costs=summarise_costs(played, prices, model or None),
         parts=parts(good),
         progress=[
             (float(e.extra["progress"]), e.success)

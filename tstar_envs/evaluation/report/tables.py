@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from tstar_envs.evaluation.cost import CostSummary, together
+from tstar_envs.evaluation.cost import CostSummary, add_costs
 from tstar_envs.evaluation.report.boards import Board, BoardEntry, comparable
 from tstar_envs.evaluation.report.loading import clean, short_id
 from tstar_envs.evaluation.report.paper import TABLES, PaperTable, Part, PublishedRow, row
@@ -44,7 +44,7 @@ class FigureRow:
     @property
     def solved(self) -> int:
         """Number of episodes that solved their task."""
-        return self.player.evaluation.accounts.successes
+        return self.player.evaluation.costs.successes
 
     @property
     def truncated(self) -> int:
@@ -221,12 +221,12 @@ class CostRow:
 
     agent: str
     where: str
-    accounts: CostSummary
+    costs: CostSummary
 
     @property
     def tokens_known(self) -> bool:
         """True if an endpoint reported the tokens of at least one request."""
-        return self.accounts.usage.calls > self.accounts.usage.uncounted
+        return self.costs.usage.calls > self.costs.usage.uncounted
 
 
 def cost_rows(boards: Sequence[Board]) -> tuple[list[CostRow], list[CostRow]]:
@@ -234,14 +234,14 @@ def cost_rows(boards: Sequence[Board]) -> tuple[list[CostRow], list[CostRow]]:
     sums, rows = [], []
     for name in dict.fromkeys(player.name for board in boards for player in board.players):
         mine = [
-            (board, player.evaluation.accounts)
+            (board, player.evaluation.costs)
             for board in boards
             for player in board.players
             if player.name == name
         ]
-        sums.append(CostRow(name, "", together([accounts for _, accounts in mine])))
+        sums.append(CostRow(name, "", add_costs([costs for _, costs in mine])))
         if len(mine) > 1:
-            rows += [CostRow(name, board.title, accounts) for board, accounts in mine if accounts.usage.calls]
+            rows += [CostRow(name, board.title, costs) for board, costs in mine if costs.usage.calls]
     return sums, rows
 
 
