@@ -251,9 +251,8 @@ def parse_reply(reply: str) -> Reply:
 
     Example:
         >>> from tstar_envs import parse_reply
-        >>> parse_reply("Thought: look it up.\
-    Action: search[Oslo]")[:2]
-        ('look it up.', 'search[Oslo]')
+        >>> parse_reply("<think>look it up</think><search>Oslo</search>")[:2]
+        ('look it up', 'search[Oslo]')
         >>> parse_reply("<think>done</think><answer>Norway</answer>").action
         'finish[Norway]'
 

@@ -30,8 +30,7 @@ class Unicode(Space[str]):
 
     Example:
         >>> from tstar_envs import Unicode
-        >>> "two\
-    lines" in Unicode(max_length=20)
+        >>> "two words" in Unicode(max_length=20)
         True
 
     Args:
