@@ -1,7 +1,11 @@
-"""Multi-turn text environments for LLM agents under Gymnasium ids, and what it takes to evaluate agents on them.
+"""Multi-turn text environments for LLM agents under Gymnasium ids, with tools for evaluating agents.
 
-import gymnasium as gym, tstar_envs
-env = gym.make("tstar/HotpotQA")
+>>> import gymnasium as gym, tstar_envs
+>>> env = gym.make("tstar/Sokoban-easy")
+>>> observation, info = env.reset(options={"task": 0})
+>>> observation, reward, terminated, truncated, info = env.step(env.unwrapped.oracle())
+>>> info["action_valid"], info["step"]
+(True, 1)
 """
 
 from tstar_envs.core import TextEnv

@@ -1,13 +1,13 @@
-"""TextEnv: what every environment of the suite has in common.
+"""TextEnv: base class of all environments.
 
-A family supplies tasks and pure rules (state, action) -> Outcome; this class turns them into Gymnasium's ``reset`` and
-``step``, fills ``info``, keeps the step count and the horizon, and gives snapshot/restore, so that the contract is
-written once.
+A family supplies the tasks and the pure rules, (state, action) -> Outcome. This class implements the rest of the contract once:
+Gymnasium's ``reset`` and ``step``, ``info``, the step count, the horizon, and snapshot/restore.
 """
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -27,13 +27,13 @@ from tstar_envs.spaces import Unicode
 from tstar_envs.tools import Tool, tool, written_call
 from tstar_envs.utils import PROMPT_STYLES, SPLITS, StableRandom, check_option, counted, is_whole
 
-UNREGISTERED_HORIZON = 20  # steps of an environment that no entry names
-LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are still answered, never raised on
+UNREGISTERED_HORIZON = 20  # steps of an environment without a registry entry
+LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are answered as well, never raised on
 
 Task = TypeVar("Task")
 State = TypeVar("State")
 
-# What ``info`` holds after a step beside what it holds on reset.
+# Entries that ``step`` adds to ``info``.
 _STEP_INFO = {
     "thought": "",
     "action": "",
@@ -46,7 +46,7 @@ _STEP_INFO = {
 
 
 class Entry(Protocol):
-    """The part of a registry's entry that an environment reads."""
+    """Fields of a registry entry that an environment reads."""
 
     @property
     def horizon(self) -> int: ...
@@ -56,41 +56,49 @@ class Entry(Protocol):
 
 
 def entry_of(cls: type, options: Mapping[str, Any]) -> Entry | None:
-    """Entry of an environment; the registry, which imports this module, puts its look-up in the place of this one."""
+    """Look up the registry entry of an environment. The registry, which imports this module, replaces this function."""
     return None
 
 
 class TextEnv(gym.Env[str, str], Generic[Task, State]):
-    """Base of all environments: Gymnasium's ``reset`` and ``step`` over text, and what goes beyond them.
+    """Base class of all environments: Gymnasium's ``reset`` and ``step`` over text, snapshots, an expert.
 
-    ``info``, a fresh object each time, holds on reset and step: ``task_id``, ``split``, ``instruction``, ``step``, ``horizon``,
-    ``admissible_actions`` (a list, None where the set is open or the episode over), ``success`` and ``score``; after a step also
-    ``thought``, ``action`` (canonical), ``action_valid``, ``invalid_reason``, ``modifies_state`` (as executed), ``effect_key``
-    (canonical key of the change, "" if there was none) and ``state_key`` (blake2b of the state after it). An invalid action is a no-op
-    that costs a step and never ends an episode; no string raises. The reward comes at the end, in [0, 1], unless an
-    option of the family shapes it.
+    ``reset`` and ``step`` return a fresh ``info`` with ``task_id``, ``split``, ``instruction``, ``step``, ``horizon``,
+    ``admissible_actions`` (a list; None if the set is open or the episode over), ``success`` and ``score``. ``step`` adds ``thought``,
+    ``action`` (canonical), ``action_valid``, ``invalid_reason``, ``modifies_state`` (as executed), ``effect_key`` (canonical key of the
+    change, "" if there was none) and ``state_key`` (blake2b of the state after it). An invalid action is a no-op: it costs a step and
+    never ends an episode. No string raises. The reward comes at the end and is in [0, 1], unless an option of the family shapes it.
 
-    Subclasses call ``super().__init__`` and write the methods marked abstract; horizon and rules version are their registry
-    entry's (``metadata["rules_version"]`` reads it). All randomness comes from ``self.np_random``.
+    Subclasses call ``super().__init__`` and implement the abstract methods. The horizon and the rules version come from their registry
+    entry (read the version as ``metadata["rules_version"]``). All randomness comes from ``self.np_random``.
+
+    Example:
+        >>> from tstar_envs import find_entry
+        >>> env = find_entry("sokoban-easy").make(split="valid")
+        >>> observation, info = env.reset(options={"task": 0})
+        >>> while not env.over:
+        ...     observation, reward, terminated, truncated, info = env.step(env.oracle())
+        >>> reward, terminated, info["success"]
+        (1.0, True, True)
 
     Args:
-        split: ``train``, ``valid`` or ``test`` (or a further split of the family): where ``reset`` draws tasks from.
-        horizon: steps until truncation; None means the registry's, "optimal" and "optimal*2" the optimum of each task, or twice that
-            (only where it is known: Sokoban, Blocksworld). The prompt then names no number; ``info["horizon"]`` does.
-        prompt_style: ``react`` or ``tags`` (or a further style of the family), the default of ``prompt`` and of the oracle's replies.
-        explain_invalid: the observation after an invalid action says what was wrong with it, in families too that answer as
-            their original does, which does not say so; ``info["invalid_reason"]`` always does.
+        split: ``train``, ``valid``, ``test``, or a further split of the family. ``reset`` draws tasks from it.
+        horizon: steps until truncation; None takes the registry's. "optimal" is the optimum of each task and "optimal*2" twice that
+            (Sokoban and Blocksworld only). The prompt then names no number; ``info["horizon"]`` does.
+        prompt_style: ``react``, ``tags``, or a further style of the family; the default of ``prompt`` and of the oracle's replies.
+        explain_invalid: add the reason to the observation after an invalid action, even in families that follow an original without
+            reasons. ``info["invalid_reason"]`` always has it.
         render_mode: None or ``ansi``.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}
-    default_horizon: int = 0  # 0: the registry's
+    default_horizon: int = 0  # 0: take the registry's
     longest_observation: int = 20_000
-    optimum_known: bool = False  # whether ``horizon`` may be a multiple of it
+    optimum_known: bool = False  # True if ``horizon`` may be a multiple of the optimum
     prompt_styles: tuple[str, ...] = PROMPT_STYLES
-    # False: the family has no answer to give, and ``<answer>`` tags hold an action (RAGEN's form).
+    # False: the family has no final answers, and ``<answer>`` tags hold an action (RAGEN's form).
     answers: bool = True
-    # True: nothing is taken off an action, as in the original that a mode reproduces.
+    # True: actions are taken verbatim, as in the original that a mode reproduces.
     exact_replies: bool = False
     tools: tuple[Tool, ...] = (
         tool("act", "Play one action.", "{action}", action="the action, as the rules describe it"),
@@ -104,7 +112,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
     solved_at_start: Sequence[str] = ()
     keys: Mapping[str, str] = MappingProxyType({})
 
-    # What the rules of one's own environment say is checked where it enters, in ``step``; the suite's families are held to it by tests.
+    # Custom environments are checked at run time, in ``step``; the suite's families are checked by tests.
     _foreign: bool = True
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -112,7 +120,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         cls._foreign = not cls.__module__.startswith("tstar_envs.envs.")
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
-        """Keeps the options, for ``snapshot``."""
+        """Create the instance and keep its options for ``snapshot``."""
         env = super().__new__(cls)
         env._made_with = options
         return env
@@ -151,7 +159,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._state: State | None = None
         self._task_id = ""
         self._task_split = split
-        # ``info`` of the episode at its start, and with the entries of a step: copying these is the fastest way to a fresh dict.
+        # ``info`` at the start of the episode, and after a step: copying a dict is the fastest way to a fresh one.
         self._first: dict[str, Any] = {}
         self._later: dict[str, Any] = {}
         self._step_count = 0
@@ -160,27 +168,27 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._success = False
         self._score = 0.0
 
-    # What a family writes -------------------------------------------------------------------------------------------
+    # A family implements ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     def task_ids(self, split: str | None = None) -> Sequence[str]:
-        """Ids of the tasks of a split (default: the environment's own), in a fixed order."""
+        """List the task ids of a split (default: the environment's own) in a fixed order."""
 
     @abstractmethod
     def _load_task(self, task_id: str) -> tuple[Task, str]:
-        """The task and its split; UnknownTask if there is none of that id."""
+        """Load a task and its split; raise UnknownTask if the id is unknown."""
 
     @abstractmethod
     def _start(self, task: Task) -> tuple[State, str]:
-        """The start state and the first observation."""
+        """Build the start state and the first observation."""
 
     @abstractmethod
     def _apply(self, task: Task, state: State, action: str) -> Outcome[State]:
-        """The rules: what an action does. Never raises on any string."""
+        """Apply the rules to one action. Never raises, whatever the string."""
 
     @abstractmethod
     def _instruction(self, task: Task) -> str:
-        """The goal in words."""
+        """Goal of a task in words."""
 
     @abstractmethod
     def _state_fingerprint(self, task: Task, state: State) -> str:
@@ -188,77 +196,75 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
     @abstractmethod
     def prompt(self, style: str | None = None) -> str:
-        """The rules and the action grammar as an agent is told them, in ``react`` or ``tags`` style."""
+        """Rules and action grammar for an agent's prompt, in ``react`` or ``tags`` style."""
 
-    # What it may write -----------------------------------------------------------------------------------------------
+    # A family may override --------------------------------------------------------------------------------------------
 
     def modifies_state(self, action: str) -> bool:
-        """The static predicate modifies_state(a): whether an action of this kind can change the state.
+        """Check whether an action of this kind can change the state: the static predicate modifies_state(a).
 
-        By default whether it would in the state of the running episode.
+        By default, check whether it would change the state of the running episode.
         """
         return bool(self._apply(*self._running(), action).effect_key)
 
     def _admissible(self, task: Task, state: State) -> Sequence[str] | None:
-        """Admissible actions, or None where the set is open."""
+        """List the admissible actions; None if the set is open."""
         return None
 
     def _state_key(self, task: Task, state: State) -> str:
-        """See ``state_key``; a family that remembers keys gives the same ones here."""
+        """Compute ``state_key``; a family that caches keys must return the same ones here."""
         fingerprint = self._state_fingerprint(task, state)
         if type(fingerprint) is not str:
             fingerprint = checked_text("_state_fingerprint", fingerprint)
         return hash_state(state_hasher(self._task_id), fingerprint.encode("utf-8", "surrogatepass"))
 
     def _reset_extra(self, task: Task, state: State) -> Mapping[str, Any]:
-        """Further entries of ``info`` on reset."""
+        """Extra entries of ``info`` on reset."""
         return {}
 
     @classmethod
     def prepare_group_step(
         cls, envs: Sequence[TextEnv[Any, Any]], replies: Sequence[str]
     ) -> dict[int, InfrastructureError]:
-        """Called by GroupEnv before the rows step one by one: a family may do shared work here (one search request).
+        """Prepare a step of all rows of a GroupEnv: a hook for batching, as of search requests.
 
         Returns:
-            Index of a row -> why it cannot step now; empty if all can.
+            Row index -> error, for rows that cannot step now; empty if all can.
         """
         return {}
 
-    def _oracle_step(self, task: Task, state: State, wording: int) -> tuple[str, str] | None:
-        """The expert's thought and action, or None if the state is lost; ``wording`` chooses how the thought is put."""
+    def _oracle_step(self, task: Task, state: State, paraphrase: int) -> tuple[str, str] | None:
+        """Compute the expert's action, and a thought phrased by ``paraphrase``; None if the state is lost."""
         raise UnknownOption(f"{self._name()} has no expert: its class does not define _oracle_step")
 
-    def _expert_step(self, kind: str, task: Task, state: State, wording: int) -> tuple[str, str] | None:
-        """``_oracle_step`` of one of ``oracle_kinds``; families with several override it."""
-        return self._oracle_step(task, state, wording)
+    def _expert_step(self, kind: str, task: Task, state: State, paraphrase: int) -> tuple[str, str] | None:
+        """Compute the step of one of ``oracle_kinds``; families with several kinds override it."""
+        return self._oracle_step(task, state, paraphrase)
 
-    def _mistake(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
-        """A believable wrong thought and action, for states an expert alone would never see; by default any admissible action."""
+    def _suboptimal_action(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
+        """Draw a plausible wrong thought and action, for off-expert states; default: any admissible action."""
         admissible = self._admissible(task, state)
         if not admissible:
             raise UnknownOption(
-                f"{self._name()} lists no admissible actions and its class does not define _mistake"
+                f"{self._name()} lists no admissible actions and its class does not define _suboptimal_action"
             )
         return "", rng.choice(list(admissible))
 
     def _distance(self, task: Task, state: State) -> float | None:
-        """Steps left for the oracle, None if the state is lost."""
-        raise UnknownOption(
-            f"{self._name()} does not know how far an episode came: its class does not define _distance"
-        )
+        """Count the steps left for the oracle; None if the state is lost."""
+        raise UnknownOption(f"{self._name()} cannot measure progress: its class does not define _distance")
 
     @classmethod
     def published(cls, **options: Any) -> tuple[Published, ...]:
-        """The public data of the full tier, here or not; nothing where the family has no full tier."""
+        """Public data of the full tier, present or missing; empty if the family has no full tier."""
         return ()
 
     def highlights(self, observation: str) -> list[tuple[int, int, str]]:
-        """What is coloured in an observation of the current task: (start, end, style), the styles as rich writes them."""
+        """Find the spans of an observation to colour: (start, end, style), in rich's style names."""
         return []
 
     def picture(self) -> str:
-        """What is drawn below an observation that is only words, "" where there is nothing to draw."""
+        """Draw the current state below a purely verbal observation; "" if there is nothing to draw."""
         return ""
 
     # Gymnasium ------------------------------------------------------------------------------------------------------
@@ -269,8 +275,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         """Start an episode.
 
         Args:
-            seed: seeds ``np_random``, which draws the task.
-            options: ``{"task": id or index}`` names the task; an index counts within the environment's split.
+            seed: seed of ``np_random``, which draws the task.
+            options: ``{"task": id or index}`` chooses the task; an index counts within the environment's split.
 
         Returns:
             The first observation and info.
@@ -292,7 +298,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
     def _choose_task(self, wanted: Any) -> str:
         if isinstance(wanted, str):
-            return str(wanted)  # numpy strings too, but info holds plain ones
+            return str(wanted)  # NumPy strings are accepted too, but info holds plain ones
         ids = self.task_ids(self.split)
         if not len(ids):
             raise UnknownTask(
@@ -315,12 +321,12 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._success, self._score = False, 0.0
 
     def _open(self, task_id: str) -> Task:
-        """Load a task and take it up."""
+        """Load a task and make it current."""
         task, split = checked_pair("_load_task", "task, split", self._load_task(task_id))
         return self._take_up(task_id, task, checked_text("_load_task", split))
 
     def _take_up(self, task_id: str, task: Task, split: str) -> Task:
-        """Play a task from now on; what ``info`` says of it stays the same for a whole episode."""
+        """Make a task current; its entries of ``info`` stay the same for the whole episode."""
         if self._horizon_factor is not None:
             optimum = self._distance(task, self._start(task)[0])
             self.horizon = steps_of(self._horizon_factor, optimum, task_id)
@@ -339,14 +345,17 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return task
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Play one reply; see ``tstar_envs.react`` for its forms. No string raises.
+        """Play one reply, in any form of ``tstar_envs.react``. No string raises.
+
+        Returns:
+            Observation, reward, terminated, truncated and ``info``.
 
         Raises:
-            ResetNeeded: before ``reset`` or after the end of an episode.
-            InfrastructureError: what the environment relies on failed (a search service); nothing was played, so that the same
-                step may be tried again. Never a reward of 0.
-            SolverLimit: an option needs to know a solution (Sokoban's ``show_dead`` and ``end_when_lost``) and the solver
-                gave up; nothing was played, and a higher ``solver_states`` helps.
+            ResetNeeded: called before ``reset`` or after the end of an episode.
+            InfrastructureError: a service that the environment needs failed (search). Nothing was played, and the same step may be
+                retried. Never a reward of 0.
+            SolverLimit: an option needs a solution (Sokoban's ``show_dead`` and ``end_when_lost``) and the solver gave up. Nothing was
+                played; a higher ``solver_states`` helps.
         """
         task, state = self._task, self._state
         if self._over or task is None or state is None:
@@ -392,22 +401,22 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
     @property
     def horizon_varies(self) -> bool:
-        """Whether each task has its own ``horizon``, a multiple of its optimum."""
+        """True if each task has its own ``horizon``, a multiple of its optimum."""
         return self._horizon_factor is not None
 
     def read_reply(self, reply: str) -> Reply:
-        """The thought and the action of a reply as ``step`` reads them (``tstar_envs.react``)."""
+        """Parse a reply into thought and action as ``step`` does (``tstar_envs.react``)."""
         read = read_reply(reply, self.exact_replies, self.answers)
         if self.exact_replies or ("(" not in read.action and "[" not in read.action):
             return read
         return read._replace(action=written_call(self.tools, read.action))
 
     def render(self) -> str | None:
-        """The current observation in ``ansi`` mode, else None."""
+        """Return the current observation in ``ansi`` mode, else None."""
         return self._observation if self.render_mode == "ansi" else None
 
     def _first_info(self) -> dict[str, Any]:
-        """``info`` of a reset, or of a restored state."""
+        """Build the ``info`` of a reset or of a restored state."""
         task, state = self._running()
         info = self._first.copy()
         info["step"], info["success"], info["score"] = self._step_count, self._success, self._score
@@ -417,7 +426,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return info
 
     def _fit(self, observation: str) -> str:
-        """Cut an observation to the space's bound, saying so in the text."""
+        """Truncate an observation to the limit of the space, with a note in the text."""
         if len(observation) <= self.longest_observation:
             return observation
         note = "\n[observation cut here]"
@@ -429,7 +438,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return self._task, self._state
 
     def _check_split(self, split: str) -> str:
-        """The split, once it is known that the environment has it; else UnknownOption names those that it has."""
+        """Return the split; raise UnknownOption with the valid ones if it is unknown."""
         if split not in self.splits:
             raise UnknownOption(
                 f"split must be one of {', '.join(map(repr, self.splits))} in {self._name()}, got {split!r}"
@@ -437,36 +446,36 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return split
 
     def _check_style(self, style: str | None) -> str:
-        """The style to word a prompt in, the environment's own for None; UnknownOption names those that it has."""
+        """Return the prompt style (None: the environment's own); raise UnknownOption with the valid ones."""
         check_option("style", chosen := style or self.prompt_style, self.prompt_styles)
         return chosen
 
     def _name(self) -> str:
         return self.spec.id if self.spec is not None else type(self).__name__
 
-    # The episode that is played, and snapshots of it ------------------------------------------------------------------
+    # The running episode, and snapshots of it -------------------------------------------------------------------------
 
     @property
     def task(self) -> Task:
-        """The task that is played, as the family keeps it; it is never changed. ResetNeeded before the first ``reset``."""
+        """Current task as the family keeps it; immutable. ResetNeeded before the first ``reset``."""
         return self._running()[0]
 
     @property
     def state(self) -> State:
-        """The state of the episode as the family's rules take it, never changed in place. ResetNeeded before the first ``reset``."""
+        """Current state as the family's rules take it; never changed in place. ResetNeeded before the first ``reset``."""
         return self._running()[1]
 
     @property
     def over(self) -> bool:
-        """Whether only ``reset`` may come next: no episode has begun, or it was terminated or truncated."""
+        """True if only ``reset`` may come next: no episode has begun, or it was terminated or truncated."""
         return self._over
 
     def state_key(self) -> str:
-        """blake2b of the current state: equal exactly for equal states of one task."""
+        """Hash the current state (blake2b): equal exactly for equal states of one task."""
         return self._state_key(*self._running())
 
     def snapshot(self) -> Snapshot[State]:
-        """The episode so far, to continue from later with ``restore``."""
+        """Take a snapshot of the episode, to continue later with ``restore``."""
         task, state = self._running()
         return Snapshot(
             self._task_id,
@@ -481,45 +490,46 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         )
 
     def _origin_of(self, task_id: str, task: Task) -> Origin:
-        """Where a snapshot of a task is taken; the data of an environment do not change while it lives."""
+        """Origin of the snapshots of a task; cached, since an environment's data do not change."""
         if self._origin is None or self._origin[0] != task_id:
             options = options_of_state(type(self), self._made_with)
             self._origin = task_id, Origin(type(self).__name__, options, digest(self._snapshot_content(task)))
         return self._origin[1]
 
     def _snapshot_content(self, task: Task) -> str:
-        """What must be equal for a snapshot of a task to be one of this task."""
+        """Text that must be equal for a snapshot to belong to this task."""
         return self._task_content(task)
 
     def _task_content(self, task: Task) -> str:
-        """Text that differs where tasks of one id have different data (another folder, a changed file), in what an agent is shown of
-        them or in what decides success and score. The same on every machine and, in every family, with all options.
+        """Text that identifies the data of a task.
+
+        It differs if tasks of one id have different data (another folder, a changed file) in anything an agent is shown or that decides
+        success and score. It is the same on every machine and, in every family, with all options.
         """
         state, observation = self._start(task)
         return f"{self._instruction(task)}\0{observation}\0{self._state_fingerprint(task, state)}"
 
     def task_digest(self, task_id: str) -> str:
-        """A digest of what a task holds (``_task_content``), whatever the options: the same wherever the same task is played.
+        """Hash the content of a task (``_task_content``), whatever the options. Equal on every machine.
 
         Raises:
-            UnknownTask: there is none of that id.
+            UnknownTask: no task has that id.
         """
         return digest(self._task_content(self._load_task(task_id)[0]))
 
     def world_digest(self) -> str:
-        """A digest of what all tasks are played in (a corpus, the products of a shop), "" where each task has its own world."""
+        """Hash the data shared by all tasks (corpus, shop); "" if there are none."""
         return ""
 
     def restore(self, snapshot: Snapshot[State]) -> tuple[str, dict[str, Any]]:
-        """Continue exactly from a snapshot (also one taken from another instance of the same id and options).
+        """Return to a snapshot, and return its observation and ``info``. Another instance's fits under equal options.
 
         Raises:
-            UnknownOption: it is no snapshot, one that was taken with other options or of other data, or a damaged one; the episode
-                that is running goes on as it was.
-            UnknownTask: it is of a task that this environment does not have; likewise.
+            UnknownOption: not a snapshot, damaged, or taken with other options or other data. The running episode stays as it was.
+            UnknownTask: this environment does not have its task. The running episode stays as it was.
         """
         if not isinstance(snapshot, Snapshot):
-            raise UnknownOption(f"restore takes what snapshot() gave, got {snapshot!r:.80}")
+            raise UnknownOption(f"restore takes a snapshot made by snapshot(), got {snapshot!r:.80}")
         if not isinstance(snapshot.task_id, str):
             raise UnknownOption(f"this snapshot is damaged: its task id is {snapshot.task_id!r:.80}")
         task, split = self._load_task(snapshot.task_id)
@@ -527,9 +537,9 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         try:
             self._state_key(task, snapshot.state)
             self._admissible(task, snapshot.state)
-        except Exception as error:  # whatever a state of another form leads to in the rules of a family
+        except Exception as error:  # a state of another form may raise anything in the rules of a family
             raise UnknownOption(
-                f"this snapshot is damaged: {snapshot.state!r:.80} is no state of task {snapshot.task_id!r}"
+                f"this snapshot is damaged: {snapshot.state!r:.80} is not a state of task {snapshot.task_id!r}"
             ) from error
         self._take_up(snapshot.task_id, task, split)
         self._state = snapshot.state
@@ -539,11 +549,11 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._success, self._score = snapshot.success, snapshot.score
         return self._observation, self._first_info()
 
-    # Without playing: options, splits, data ---------------------------------------------------------------------------
+    # Options, splits, data ----------------------------------------------------------------------------------------------
 
     @classmethod
     def option_types(cls) -> dict[str, Any]:
-        """Keyword options of the constructor and their types (what the annotations stand for), the family's own first."""
+        """Map the constructor's keyword options to their types (resolved annotations), the family's own first."""
         owners = [owner for owner in cls.__mro__ if issubclass(owner, TextEnv) and "__init__" in vars(owner)]
         return {
             parameter.name: parameter.annotation
@@ -554,15 +564,15 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
 
     @classmethod
     def survey(cls, **options: Any) -> tuple[str, dict[str, int]]:
-        """The data tier found and the number of tasks per split, without what only playing needs (an index, a server)."""
+        """Report data tier and tasks per split, without loading an index or connecting to a server."""
         env = cls(**options)
         return env.tier, {split: len(env.task_ids(split)) for split in env.splits}
 
     def lacking(self, split: str) -> str:
-        """Say why a split may be empty, and which splits have tasks.
+        """Explain why a split may be empty, and which splits have tasks.
 
         Args:
-            split: the one without tasks, or with too few.
+            split: the split without tasks, or with too few.
         """
         filled = [name for name in self.splits if len(self.task_ids(name))]
         advice = (
@@ -577,45 +587,51 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             )
         return advice
 
-    # The expert: replies, mistakes, progress, demonstrations ----------------------------------------------------------
+    # The expert: replies, suboptimal actions, progress, demonstrations --------------------------------------------------
 
     @classmethod
     def practice(cls, seed: int | str, **options: Any) -> Any:
-        """An environment of this family to practise in, whose tasks are none of valid or test; by default that of the train split.
+        """Make a training environment without tasks of valid or test; by default the train split.
 
         Args:
-            seed: families that generate tasks make others for another seed.
-            **options: of the environment.
+            seed: families that generate tasks generate different ones for each seed.
+            **options: options of the environment.
         """
         return cls(**{**options, "split": "train"})
 
-    def oracle(self, wording: int = 0, kind: str = "expert") -> str | None:
-        """The next expert reply (thought and action) from the current state; None if it is lost or the episode is over.
+    def oracle(self, paraphrase: int = 0, kind: str = "expert", *, wording: int | None = None) -> str | None:
+        """Compute the expert's next reply; None if the state is lost or the episode over.
 
-        Deterministic; draws nothing from the environment's generator.
+        Deterministic. Draws nothing from the environment's generator.
 
         Args:
-            wording: demonstrations vary how the thought is put; the action does not depend on it.
-            kind: one of ``oracle_kinds``. Every family has "expert", which knows the whole state and always wins; "search" (ALFWorld)
-                knows only what was seen in the episode, looks for the rest, and may run out of steps.
+            paraphrase: chooses the phrasing of the thought (demonstrations vary it); the action does not depend on it.
+            kind: one of ``oracle_kinds``. "expert", in every family, knows the whole state and always wins. "search" (ALFWorld) knows
+                only the observations of the episode, searches for the rest, and may run out of steps.
+            wording: deprecated name of ``paraphrase``.
 
         Raises:
-            UnknownOption: a kind that the family has not.
+            UnknownOption: the family does not have this kind.
         """
+        if wording is not None:
+            warnings.warn(
+                "oracle(wording=...) is now oracle(paraphrase=...)", DeprecationWarning, stacklevel=2
+            )
+            paraphrase = wording
         check_option("kind", kind, self.oracle_kinds)
         task, state = self._running()
-        step = None if self._over else self._expert_step(kind, task, state, wording)
+        step = None if self._over else self._expert_step(kind, task, state, paraphrase)
         return None if step is None else render_reply(*step, style=self.prompt_style)
 
     def mistake(self, seed: int | str) -> str:
-        """A believable wrong reply in the current state, the same for the same seed (perturbed demonstrations use it)."""
+        """Compute a plausible wrong reply for perturbed demonstrations; the same seed gives the same reply."""
         task, state = self._running()
         return render_reply(
-            *self._mistake(task, state, StableRandom(f"mistake/{seed}")), style=self.prompt_style
+            *self._suboptimal_action(task, state, StableRandom(f"mistake/{seed}")), style=self.prompt_style
         )
 
     def progress(self) -> float:
-        """1 - (distance left / distance at the start), in [0, 1]; 1 when solved, 0 for a lost state."""
+        """Measure progress in [0, 1]: 1 - (distance left / distance at the start); 0 if lost."""
         task, state = self._running()
         left, whole = self._distance(task, state), self._distance(task, self._start(task)[0])
         if left is None or whole is None:
@@ -625,15 +641,17 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         return min(1.0, max(0.0, 1.0 - left / whole))
 
     def demonstrations(self, n: int, style: str | None = None) -> list[str]:
-        """``n`` oracle episodes from train tasks as text, for few-shot prompts; of the kind ``demonstrated`` where a family has several.
+        """Render ``n`` oracle episodes of train tasks as text, for few-shot prompts.
+
+        A family with several kinds of oracle shows ``demonstrated``.
 
         Args:
-            n: how many; the first n tasks of the train split. One that the kind does not win within ``horizon`` is shown as
-                "expert" plays it.
+            n: number of demonstrations, of the first n tasks of the train split. A task that the kind does not win within ``horizon`` is
+                shown as "expert" plays it.
             style: one of ``prompt_styles``, default the environment's.
 
         Raises:
-            UnknownOption: more than there are train tasks, or no train split at all.
+            UnknownOption: there are fewer train tasks, or no train split.
         """
         style = self._check_style(style)
         ids = self.task_ids("train")
@@ -651,7 +669,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         kept = self.snapshot() if self._task is not None else None
         try:
             return [self._demonstrate(task_id, style) for task_id in ids[:n]]
-        finally:  # the search service may fail, and the caller's episode must survive that
+        finally:  # the caller's episode must survive a failure of the search service
             if kept is not None:
                 self.restore(kept)
             else:

@@ -1,4 +1,4 @@
-"""Doctor: packages, data and one expert episode of each environment."""
+"""Doctor: check packages, data, and one expert episode of each environment."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ OK, MISSING, BROKEN = "ok", "missing", "broken"
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found out about one thing.
+    """Result of one check.
 
     Attributes:
-        what: the thing.
-        status: ``ok``; ``missing``, which is a choice and no fault; or ``broken``: something that is promised does not work.
+        what: name of the thing checked.
+        status: ``ok``; ``missing``, an optional part that is not installed; or ``broken``, a part that should work and does not.
         detail: versions, a path, or the reason.
-        mend: what to run to change that, "" where there is nothing to do.
-        seconds: how long it took to find out, where that is of interest.
+        mend: command that fixes it, "" if there is nothing to do.
+        seconds: duration of the check, if of interest.
     """
 
     what: str
@@ -49,7 +49,7 @@ class Finding:
 
 
 def examine_data() -> Iterator[Finding]:
-    """The folder for data, and each set of public data, once."""
+    """Check the data folder, and each set of public data once."""
     home = data_home()
     set_by = "$TSTAR_DATA" if "TSTAR_DATA" in os.environ else "the default, since $TSTAR_DATA is not set"
     if writable(home):
@@ -73,7 +73,7 @@ def examine_data() -> Iterator[Finding]:
 
 
 def _look(published: Published, found: Path) -> Finding:
-    """Read a little of public data: what is there but cannot be used ends whatever takes it by default."""
+    """Read a sample of public data: damaged files make every default use of them fail."""
     try:
         published.look(found)
     except TStarError as error:
@@ -87,13 +87,13 @@ def _look(published: Published, found: Path) -> Finding:
 
 
 def writable(folder: Path) -> bool:
-    """Whether files can be made in a folder, or the folder itself where it is not there yet."""
+    """Check whether files can be created in a folder, or the folder itself if it is missing."""
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 def examine_environments() -> Iterator[Finding]:
-    """Every environment in turn, one finding each as it is done."""
+    """Check every environment, yielding one finding each."""
     for entry in list_envs():
         began = time.perf_counter()
         with warnings.catch_warnings(record=True) as caught:
@@ -102,7 +102,7 @@ def examine_environments() -> Iterator[Finding]:
                 status, detail, mend = *_play(entry), ""
             except MissingExtra as error:
                 status, detail, mend = MISSING, f"needs the package {error.package}", install(error.extra)
-            except Exception as error:  # noqa: BLE001 - the finding reports whatever keeps an environment from playing
+            except Exception as error:  # noqa: BLE001 - the finding reports any error of an environment
                 status, detail, mend = BROKEN, f"{type(error).__name__}: {error}", ""
         detail += "".join(dict.fromkeys(f"; warning: {warning.message}" for warning in caught))
         yield Finding(
@@ -136,13 +136,13 @@ def _play(entry: EnvEntry) -> tuple[str, str]:
         )
     return (
         OK,
-        f"the expert solves task {task!r} in {counted(len(episode.steps), 'step')}; the panel's tasks are as they should be",
+        f"the expert solves task {task!r} in {counted(len(episode.steps), 'step')}; the panel's tasks match",
     )
 
 
 PROJECT = "tstar"
 OLDEST_PYTHON = (3, 11)
-# Extras that only bundle other extras, for developers of the project: the members are listed one by one instead.
+# Extras that only bundle other extras, for developers of the project: their members are listed one by one instead.
 _SETS = ("all", "dev")
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\[([^\]]*)\])?\s*([^;]*)")
 _OF_EXTRA = re.compile(r"""extra\s*==\s*['"]([\w.-]+)['"]""")
@@ -150,12 +150,12 @@ _BOUND = re.compile(r"(>=|<=|==|<|>)\s*([\d.]+)")
 
 
 class Requirement(NamedTuple):
-    """A package that is asked for.
+    """One required package.
 
     Attributes:
-        name: as the registry knows it.
-        extras: of that package.
-        bounds: which versions do, for example ``>=1.1,<2``.
+        name: name in the registry.
+        extras: extras of that package.
+        bounds: accepted versions, such as ``>=1.1,<2``.
     """
 
     name: str
@@ -164,7 +164,7 @@ class Requirement(NamedTuple):
 
 
 def read_requirement(text: str) -> Requirement:
-    """``name[extras]bounds``, without what follows a semicolon."""
+    """Parse ``name[extras]bounds``; markers after a semicolon are ignored."""
     found = _REQUIREMENT.match(text.strip())
     if found is None:
         raise ValueError(f"not a requirement: {text!r}")
@@ -173,10 +173,10 @@ def read_requirement(text: str) -> Requirement:
 
 
 def requirements() -> dict[str, list[Requirement]] | None:
-    """What is asked for, by extra, "" for the core: of the clone that this package lies in, else of the installed distribution.
+    """Read the requirements by extra, "" for the core, from this clone's pyproject.toml or else the installed distribution.
 
     Returns:
-        None where there is neither (a copy of the folder alone).
+        None if neither exists (a copy of the folder alone).
     """
     clone = Path(tstar_envs.__file__).parents[1] / "pyproject.toml"
     if clone.is_file():
@@ -201,7 +201,7 @@ def requirements() -> dict[str, list[Requirement]] | None:
 
 
 def expanded(asked: Mapping[str, list[Requirement]], extra: str) -> list[Requirement]:
-    """The packages of an extra, those of the extras that it takes in included."""
+    """List the packages of an extra, including those of the extras it contains."""
     found: dict[str, Requirement] = {}
     for requirement in asked.get(extra, []):
         inner = (
@@ -214,7 +214,7 @@ def expanded(asked: Mapping[str, list[Requirement]], extra: str) -> list[Require
 
 
 def does(version: str, bounds: str) -> bool:
-    """Whether a version is within bounds; only the leading numbers count (``2.13.0+cpu`` is 2.13.0)."""
+    """Check whether a version is within bounds; only leading numbers count (``2.13.0+cpu`` is 2.13.0)."""
     have = _numbers(version)
     for operator, text in _BOUND.findall(bounds):
         limit = _numbers(text)
@@ -244,7 +244,7 @@ def _version(name: str) -> str | None:
 
 
 def examine_packages() -> Iterator[Finding]:
-    """Python, this project, its core, and one line for each extra."""
+    """Check Python, this project, its core, and each extra."""
     fits = tuple(map(int, platform.python_version_tuple()[:2])) >= OLDEST_PYTHON
     newer = "" if fits else f"use Python {'.'.join(map(str, OLDEST_PYTHON))} or newer"
     yield Finding(
@@ -258,7 +258,7 @@ def examine_packages() -> Iterator[Finding]:
         where if _version(PROJECT) else f"{where}, found by its path: no package of this name is installed",
     )
     if asked is None:
-        detail = "what they need is not known: pyproject.toml, which says so, is not beside this copy"
+        detail = "requirements unknown: there is no pyproject.toml beside this copy of the package"
         yield Finding("extras", MISSING, detail, install("all"))
         return
     yield _examine(asked, "", BROKEN)
@@ -268,7 +268,7 @@ def examine_packages() -> Iterator[Finding]:
 
 
 def _examine(asked: Mapping[str, list[Requirement]], extra: str, otherwise: str) -> Finding:
-    """One extra, or the core: what of it is not here as it should be, else what it consists of."""
+    """Check one extra, or the core: list missing or outdated packages, else its members."""
     lacking = []
     for requirement in expanded(asked, extra):
         version = _version(requirement.name)

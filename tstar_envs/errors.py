@@ -1,4 +1,4 @@
-"""Errors of the suite. Each message says what happened, the value, and what to do about it."""
+"""Errors of the suite. Each message says what happened, the value, and the remedy."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any
 
 
 class TStarError(Exception):
-    """Base class: something the user can fix, shown without a traceback by the command line."""
+    """Base class of errors that the user can fix; the command line shows them without a traceback."""
 
 
 def install(extra: str) -> str:
-    """What brings the packages of an extra."""
+    """Format the command that installs the packages of an extra."""
     return f"in a clone run: pip install -c constraints.txt -e '.[{extra}]'"
 
 
 class MissingExtra(TStarError, ImportError):
-    """A part needs packages that are not installed."""
+    """Missing package of an optional part."""
 
     def __init__(self, feature: str, package: str, extra: str) -> None:
         self.feature, self.package, self.extra = feature, package, extra
@@ -27,67 +27,67 @@ class MissingExtra(TStarError, ImportError):
 
 
 class MissingData(TStarError, FileNotFoundError):
-    """A data file or folder is not there."""
+    """Missing data file or folder."""
 
 
 class BadData(TStarError, ValueError):
-    """A data file is there but cannot be used; the message names file, line and field.
+    """Unusable data file; the message names file, line and field.
 
     Attributes:
-        left_out: ``tstar_envs.data.faults.LeftOut``, all faults where items were read one by one; else None.
+        left_out: all faults if items were read one by one (``tstar_envs.data.faults.LeftOut``), else None.
     """
 
     left_out: Any = None
 
 
 class WriteFailed(TStarError, OSError):
-    """A file could not be written (a full disk, no permission); the message names it and what is left."""
+    """Failed write (disk full, no permission); the message names the file and its state."""
 
 
 class InUse(TStarError):
-    """Another process writes the same file or folder; the message names it."""
+    """File or folder that another process writes; the message names it."""
 
 
 class UnknownTask(TStarError, KeyError):
-    """A task id or index that the environment does not have."""
+    """Task id or index that the environment does not have."""
 
     def __str__(self) -> str:  # KeyError would show the repr of the message
         return str(self.args[0]) if self.args else ""
 
 
 class UnknownOption(TStarError, ValueError):
-    """An argument with a value outside the valid ones; the message lists them."""
+    """Argument outside the valid values; the message lists them."""
 
 
 class PanelMismatch(TStarError, ValueError):
-    """An environment plays other tasks, or under other rules, than the panel that was asked for; the message says what differs."""
+    """Environment whose tasks or rules differ from the requested panel; the message says how."""
 
 
 class ResetNeeded(TStarError, RuntimeError):
-    """A call that needs a running episode came before ``reset`` or after the end."""
+    """Call that needs a running episode, before ``reset`` or after the end."""
 
 
 class SolverLimit(TStarError, RuntimeError):
-    """A solver gave up at its bound: whether there is a solution is not known.
+    """Solver that gave up at its limit: it is unknown whether a solution exists.
 
     Attributes:
-        at_least: a solution, if there is one, takes at least so many steps.
+        at_least: lower bound on the number of steps of a solution, if one exists.
     """
 
     at_least: int = 0
 
 
 class InfrastructureError(TStarError):
-    """Something an environment relies on failed: no fault of the agent, and the episode says nothing about it.
+    """Failure of a service that an environment needs. Not the agent's fault; the episode has no result.
 
-    Raised by ``step`` before anything of the step was played. Who plays many episodes marks this one as failed and leaves it
-    out; it is never scored 0.
+    ``step`` raises it before anything is played. Code that plays many episodes marks the episode as failed and excludes it; it never
+    scores it 0.
     """
 
 
 class EnvironmentFailed(TStarError):
-    """An environment raised something that no action may make it raise, or returned what it must not: a fault of its code."""
+    """Fault in an environment's code: it raised on an action, or returned an invalid value."""
 
 
 class RetrieverError(InfrastructureError, ConnectionError):
-    """The search service did not answer as it should, after all tries."""
+    """Failure of the search service after all retries."""

@@ -1,4 +1,4 @@
-"""Evaluation sets: the panel, task sets with their hashes."""
+"""Evaluation sets: fixed panels of test tasks, and task sets with their hashes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tstar_envs.registry import find_entry
 from tstar_envs.utils import canonical, check_option, digest_all
 
 FOLDER = Path(__file__).parent / "panels"
-# Letters kept of a task's digest, enough to find which task differs; the hash is over whole digests.
+# Characters kept of a task's digest, enough to find which task differs; the hash covers whole digests.
 SHORT = 12
 SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -44,16 +44,16 @@ SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class PanelTasks:
-    """The part of a panel that one environment plays.
+    """Tasks of one environment in an evaluation set.
 
     Attributes:
         env: Gymnasium id.
-        split: the split that the tasks are of.
-        rules_version: of the environment.
+        split: split of the tasks.
+        rules_version: rules version of the environment.
         tasks: ids, in the order of the split.
-        hash: over all of this, what each task holds, and what they are played in.
-        world: digest of what the tasks are played in (``TextEnv.world_digest``).
-        digests: the beginning of each task's digest, in the order of the tasks.
+        hash: hash over all of these fields, the contents of the tasks and their shared world.
+        world: digest of the data shared by all tasks (``TextEnv.world_digest``).
+        digests: prefix of each task's digest, in the order of the tasks.
     """
 
     env: str
@@ -67,12 +67,14 @@ class PanelTasks:
 
 @dataclass(frozen=True, eq=False)
 class Panel(Mapping[str, PanelTasks]):
-    """Which tasks a standard evaluation plays; by id in the order of the table, ``panel[name]`` also takes short names.
+    """Standard evaluation set: a mapping from environment ids to their tasks, in registry order.
+
+    ``panel[name]`` also takes short names.
 
     Attributes:
-        version: its name.
-        entries: id -> its tasks.
-        hash: over the hashes of all entries.
+        version: name of the version.
+        entries: environment id -> its tasks.
+        hash: hash over the hashes of all entries.
     """
 
     version: str
@@ -80,10 +82,10 @@ class Panel(Mapping[str, PanelTasks]):
     hash: str
 
     def __getitem__(self, name: str) -> PanelTasks:
-        """The tasks of an environment, by id or short name, in any case.
+        """Look up the tasks of an environment, by id or short name, in any case.
 
         Raises:
-            UnknownOption: there is no such environment, or it is not in this panel; the message lists those that are.
+            UnknownOption: unknown environment, or not part of this panel; the message lists the valid ones.
         """
         found = self.entries.get(find_entry(name).id)
         if found is None:
@@ -97,25 +99,24 @@ class Panel(Mapping[str, PanelTasks]):
         return len(self.entries)
 
     def suite(self, name: str) -> tuple[str, ...]:
-        """The ids of a suite: ``paper`` are the rows of the paper's tables.
+        """List the ids of a suite; ``paper`` has the rows of the paper's tables.
 
         Raises:
-            UnknownOption: there is no such suite.
+            UnknownOption: unknown suite.
         """
         check_option("suite", name, tuple(SUITES))
         return SUITES[name]
 
     def check(self, env: gym.Env[Any, Any], name: str | None = None) -> None:
-        """Require that an environment, with whatever data it was made, plays this panel's tasks under its rules.
+        """Require that an environment plays this panel's tasks under its rules, whatever data it was made with.
 
         Args:
-            env: of ``gym.make``, with or without its wrappers.
-            name: the id or short name, for an environment that was not made by ``gym.make``.
+            env: environment of ``gym.make``, with or without its wrappers.
+            name: id or short name of an environment that was not made by ``gym.make``.
 
         Raises:
-            PanelMismatch: the rules are of another version, tasks are missing or hold something else, or what they are played in is
-                another; the message says which.
-            UnknownOption: it is no environment of this suite, or it has no id and ``name`` is not given.
+            PanelMismatch: another rules version, missing or different tasks, or a different corpus or shop; the message says which.
+            UnknownOption: not an environment of this suite, or it has no id and ``name`` is missing.
         """
         inner = env.unwrapped
         if not isinstance(inner, TextEnv):
@@ -129,7 +130,7 @@ class Panel(Mapping[str, PanelTasks]):
         differs = "; ".join(_differences(part, inner))
         if differs:
             raise PanelMismatch(
-                f"{part.env} as made here (data tier {inner.tier!r}) is not what panel {self.version} is of: {differs}. Play it with the "
+                f"{part.env} made here (data tier {inner.tier!r}) does not match panel {self.version}: {differs}. Play it with the "
                 "shipped data (data='mini') in a version of tstar that has these rules, or leave the panel out"
             )
 
@@ -138,7 +139,7 @@ def _differences(part: PanelTasks, env: TextEnv[Any, Any]) -> list[str]:
     found = []
     rules = str(env.metadata["rules_version"])
     if rules != part.rules_version:
-        found.append(f"its rules are of version {rules}, and the panel's of version {part.rules_version}")
+        found.append(f"its rules version is {rules}, the panel's is {part.rules_version}")
     known = set(env.task_ids(part.split))
     missing = [task for task in part.tasks if task not in known]
     if missing:
@@ -150,26 +151,21 @@ def _differences(part: PanelTasks, env: TextEnv[Any, Any]) -> list[str]:
     changed = [task for task, digest in digests.items() if not digest.startswith(short[task])]
     if changed:
         found.append(
-            f"{len(changed)} of {len(part.tasks)} tasks hold something else, the first is {changed[0]!r}"
+            f"{len(changed)} of {len(part.tasks)} tasks have other contents, the first is {changed[0]!r}"
         )
-    if found:  # a public corpus or shop, which would take minutes to read, has other tasks
+    if found:  # do not read the shared world (minutes for a public corpus or shop): the tasks differ already
         return found
     world = env.world_digest()
     if world != part.world:
-        return ["what its tasks are played in (the corpus, the shop) is another"]
-    return (
-        [] if hash_of(part.env, part.split, rules, world, digests) == part.hash else ["its hash is another"]
-    )
+        return ["its shared data (the corpus, the shop) differ"]
+    return [] if hash_of(part.env, part.split, rules, world, digests) == part.hash else ["its hash differs"]
 
 
 def hash_of(env: str, split: str, rules_version: str, world: str, tasks: Mapping[str, str]) -> str:
-    """The hash of an entry.
+    """Hash one entry of an evaluation set.
 
     Args:
-        env: Gymnasium id.
-        split: of the tasks.
-        rules_version: of the environment.
-        world: ``TextEnv.world_digest``.
+        world: digest of the shared world, ``TextEnv.world_digest``.
         tasks: task id -> ``TextEnv.task_digest``, in order.
     """
     return digest_all([env, split, rules_version, world, canonical(list(tasks.items()))])
@@ -177,13 +173,19 @@ def hash_of(env: str, split: str, rules_version: str, world: str, tasks: Mapping
 
 @lru_cache
 def panel(version: str) -> Panel:
-    """A panel by its version.
+    """Load a standard evaluation set by its version.
+
+    Example:
+        >>> from tstar_envs import panel
+        >>> v1 = panel("v1")
+        >>> len(v1["sokoban-easy"].tasks), v1.suite("paper")[:2]
+        (200, ('tstar/HotpotQA', 'tstar/NQ'))
 
     Args:
-        version: ``v1``. A version never changes once it is released; where rules or tasks change, there is a new one.
+        version: ``v1``. A released version never changes; changed rules or tasks get a new version.
 
     Raises:
-        UnknownOption: there is no such version; the message lists the valid ones.
+        UnknownOption: unknown version; the message lists the valid ones.
     """
     check_option("panel", version, panel_versions())
     record = read_json(FOLDER / f"{version}.json")
@@ -202,26 +204,26 @@ def panel(version: str) -> Panel:
     return Panel(version, entries, digest_all([version, *(part.hash for part in entries.values())]))
 
 
-panel_of = panel  # for functions whose argument is called panel
+panel_of = panel  # for functions with an argument named panel
 
 
 def panel_versions() -> tuple[str, ...]:
-    """The versions that there are."""
+    """List the versions of the standard evaluation set."""
     return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
 
 
 @dataclass(frozen=True)
 class TaskSet:
-    """Some tasks of an environment.
+    """Tasks of one environment with their hash. Made by ``task_set``.
 
     Attributes:
         env: Gymnasium id.
-        split: that they are of.
-        rules_version: that they are played under.
-        ids: in order.
-        hash: over all of this, what each task holds, and what they are played in; of a panel's tasks it is the panel's own.
-        panel: the panel's version, None where they are no panel's.
-        options: of the environment that they are played in; no part of the hash.
+        split: split of the tasks.
+        rules_version: rules version of the environment.
+        ids: task ids, in order.
+        hash: hash over the fields above, the contents of the tasks and their shared world. The tasks of a panel have the panel's hash.
+        panel: version of the panel, None if the tasks are not those of a panel.
+        options: options of the environment; not part of the hash.
     """
 
     env: str
@@ -233,14 +235,14 @@ class TaskSet:
     options: dict[str, Any]
 
     def make(self) -> TextEnv[Any, Any]:
-        """A new environment that plays them; wrappers of Gymnasium are left off."""
+        """Make a new environment for these tasks, without Gymnasium's wrappers."""
         return find_entry(self.env).make(split=self.split, **self.options)
 
     def id_at(self, index: int) -> str:
-        """A task by its place.
+        """Look up a task by its index.
 
         Raises:
-            UnknownOption: there is no such place.
+            UnknownOption: the index is out of range.
         """
         if not 0 <= index < len(self.ids):
             raise UnknownOption(
@@ -249,7 +251,7 @@ class TaskSet:
         return self.ids[index]
 
     def record(self) -> dict[str, Any]:
-        """What a table or a log says of them."""
+        """Summary of the task set for tables and logs."""
         return {
             "env": self.env,
             "split": self.split,
@@ -262,18 +264,26 @@ class TaskSet:
 def task_set(
     env: str, *, split: str = "test", panel: str | None = None, limit: int | None = None, **options: Any
 ) -> TaskSet:
-    """Tasks of an environment with their hash.
+    """Select tasks of an environment, with their hash.
+
+    Example:
+        >>> from tstar_envs import task_set
+        >>> tasks = task_set("sokoban-easy", split="valid", limit=3)
+        >>> env = tasks.make()
+        >>> observation, info = env.reset(options={"task": tasks.ids[0]})
+        >>> info["task_id"] == tasks.id_at(0)
+        True
 
     Args:
         env: Gymnasium id or short name.
-        split: all tasks of this split, in its order.
-        panel: those of a panel (``v1``) instead; ``split`` is then the panel's.
-        limit: only so many, from the first on.
-        options: of the environment.
+        split: take the tasks of this split, in its order.
+        panel: take the tasks and the split of a panel (``v1``) instead.
+        limit: take only the first tasks, at most so many.
+        options: options of the environment.
 
     Raises:
-        UnknownOption: no such environment, split, panel or option, or a limit below 1.
-        PanelMismatch: the environment as made here does not play the panel's tasks.
+        UnknownOption: unknown environment, split, panel or option, or a limit below 1.
+        PanelMismatch: the environment made here does not play the panel's tasks.
     """
     if limit is not None and limit < 1:
         raise UnknownOption(f"limit must be 1 or more, got {limit}")

@@ -1,4 +1,4 @@
-"""Foreign code: calls of environments, agents and loggers, and checks of what they return."""
+"""Calls of user-defined code (environments, agents, loggers), and checks of the values they return."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from tstar_envs.tools import Tool
 from tstar_envs.utils import is_whole
 
 _HERE = Path(__file__).parent
-# Beginnings of file names whose lines say little about what failed: Python's library, installed packages, frozen modules, and
-# those of ours that call others' code.
+# Files whose frames say little about an error: Python's library, installed packages, frozen modules, and our modules that call
+# user-defined code.
 _INSTALLED = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-_CALLERS = [str(_HERE / name) for name in ("bench", "cli", "core.py", "foreign.py", "group.py", "playing.py")]
+_CALLERS = [
+    str(_HERE / name) for name in ("agents", "evaluation", "cli", "core.py", "foreign.py", "rollout.py")
+]
 _BETWEEN = (*_INSTALLED, "<", *_CALLERS)
-_LONGEST = 300  # characters of what is quoted
+_LONGEST = 300  # characters quoted in a message
 _SHOWN = reprlib.Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 60
 
@@ -32,15 +34,20 @@ _SHOWN.maxstring = _SHOWN.maxother = 60
 def called(
     who: str, failed: type[TStarError], function: Callable[..., Any], *args: Any, **kwargs: Any
 ) -> Any:
-    """Call a function that somebody else wrote.
+    """Call a user-defined function and convert its exceptions.
+
+    Example:
+        >>> from tstar_envs import EnvironmentFailed, called
+        >>> called("the environment", EnvironmentFailed, int, "7")
+        7
 
     Args:
-        who: whose it is, for the message: "the agent", "the environment".
-        failed: the error to raise for whatever it raises.
-        function: called with the other arguments.
+        who: owner of the function, for the message: "the agent", "the environment".
+        failed: error class to raise for any exception.
+        function: function to call with the remaining arguments.
 
     Raises:
-        TStarError: ``failed``, or an error of the suite that the function raised itself.
+        TStarError: ``failed``, or an error of the suite raised by the function itself.
         KeyboardInterrupt: Ctrl-C.
     """
     process = os.getpid()
@@ -55,7 +62,7 @@ def called(
 
 
 def _end_child(error: BaseException) -> NoReturn:
-    """End a process that foreign code forked and is done with: what comes behind the call is its parent's to do."""
+    """Exit a process that user-defined code forked: the code after the call belongs to its parent."""
     if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
         os._exit((error.code or 0) & 0xFF)
     traceback.print_exception(error)
@@ -63,7 +70,7 @@ def _end_child(error: BaseException) -> NoReturn:
 
 
 async def awaited(who: str, failed: type[TStarError], method: str, awaitable: Awaitable[Any]) -> Any:
-    """Wait for what a coroutine that somebody else wrote gives; see ``called``."""
+    """Await a user-defined coroutine and convert its exceptions; see ``called``."""
     task = asyncio.current_task()
     try:
         return await awaitable
@@ -76,16 +83,16 @@ async def awaited(who: str, failed: type[TStarError], method: str, awaitable: Aw
 
 
 def _leaving(task: asyncio.Task[Any] | None) -> bool:
-    """Whether we asked this coroutine to end: else the cancellation was made up by the code that is waited for."""
+    """Check whether we cancelled this coroutine ourselves; otherwise the awaited code raised the cancellation."""
     try:
         running = asyncio.current_task()
-    except RuntimeError:  # the loop has ended: Python closes what is left
+    except RuntimeError:  # the loop has ended: Python closes the rest
         return True
     return task is None or running is not task or task.cancelling() > 0
 
 
 def raised(who: str, error: BaseException, method: str = "") -> str:
-    """One line on what foreign code raised, and where: its last line in code that is neither installed nor the harness."""
+    """Describe an error of user code in one line, with its last frame outside libraries."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_BETWEEN)]
     last = (own or frames)[-1] if frames else None
@@ -96,33 +103,33 @@ def raised(who: str, error: BaseException, method: str = "") -> str:
 
 
 def said(error: BaseException) -> str:
-    """The message of an error in one line; an error may be of any class, and its text of any kind."""
+    """Format the message of an error, of any class and content, in one line."""
     try:
         text = str(error)
-    except Exception as second:  # noqa: BLE001 - its __str__ is foreign too
+    except Exception as second:  # noqa: BLE001 - its __str__ is user code too
         text = f"(its message raised {type(second).__name__})"
     text = " ".join(text.encode("utf-8", "backslashreplace").decode("utf-8").split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def shown(value: object) -> str:
-    """A value for a message: short, in one line, whatever it is."""
+    """Format any value for a message: short, in one line."""
     try:
         text = _SHOWN.repr(value)
-    except Exception:  # noqa: BLE001 - its __repr__ is foreign too
+    except Exception:  # noqa: BLE001 - its __repr__ is user code too
         return f"a {type(value).__name__}"
     return " ".join(text.encode("utf-8", "backslashreplace").decode("utf-8").split())[:_LONGEST]
 
 
 def as_bool(value: object) -> bool | None:
-    """A truth value, NumPy's included; None for anything else, "no" and 0 among it."""
+    """Convert to bool, NumPy's included; None for anything else, such as "no" or 0."""
     if type(value) is bool:
         return value
     return bool(value) if type(value).__name__ in ("bool_", "bool") and _of_numpy(value) else None
 
 
 def as_number(value: object) -> float | None:
-    """A finite number, NumPy's included; None for anything else."""
+    """Convert to a finite float, NumPy's included; None for anything else."""
     if isinstance(value, bool) or not (isinstance(value, int | float) or _of_numpy(value)):
         return None
     try:
@@ -133,18 +140,18 @@ def as_number(value: object) -> float | None:
 
 
 def _of_numpy(value: object) -> bool:
-    """Whether it is one value of NumPy's (a scalar); arrays are none."""
+    """Check whether a value is a NumPy scalar; arrays are not."""
     return type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
 
 
 def wrong(method: str, must: str, value: object) -> EnvironmentFailed:
-    """The error for a value that a method of an environment must not return."""
+    """Build the error for an invalid return value of an environment's method."""
     dismiss(value)
     return EnvironmentFailed(f"the environment's {method} {must}, found {shown(value)}")
 
 
 def dismiss(value: object) -> None:
-    """Close a coroutine that nobody will wait for: Python would complain of it beside the error."""
+    """Close a coroutine that is never awaited, to suppress Python's warning beside the error."""
     if inspect.iscoroutine(value):
         value.close()
 
@@ -154,14 +161,14 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 class StepResult(NamedTuple):
-    """What the environment answered to a reply.
+    """Result of one step.
 
     Attributes:
-        observation: its text.
-        reward: of this step.
-        over: whether the episode is over, and
-        terminated: whether that is because the task is, rather than the turns.
-        info: as ``TextEnv.step`` gives it.
+        observation: text of the observation.
+        reward: reward of this step.
+        over: True if the episode is over.
+        terminated: True if the task ended the episode, False if the horizon did.
+        info: ``info`` of ``TextEnv.step``.
     """
 
     observation: str
@@ -172,10 +179,10 @@ class StepResult(NamedTuple):
 
 
 def checked_extra(method: str, extra: Any) -> Mapping[str, Any]:
-    """Further entries of ``info``, once it is known that they are some and hide none of the contract's own.
+    """Validate extra entries of ``info``: a mapping that hides none of the contract's entries.
 
     Raises:
-        EnvironmentFailed: they are not.
+        EnvironmentFailed: they are invalid.
     """
     if not isinstance(extra, Mapping) or not all(isinstance(name, str) for name in extra):
         raise wrong(method, "must give further entries of info as a mapping of names", extra)
@@ -183,10 +190,10 @@ def checked_extra(method: str, extra: Any) -> Mapping[str, Any]:
 
 
 def checked_actions(method: str, actions: Any) -> list[str] | None:
-    """Admissible actions as a list of their own.
+    """Validate admissible actions and copy them to a new list.
 
     Raises:
-        EnvironmentFailed: they are no texts, or one text in place of several.
+        EnvironmentFailed: not a list of strings.
     """
     if actions is None:
         return None
@@ -202,10 +209,10 @@ def checked_actions(method: str, actions: Any) -> list[str] | None:
 
 
 def checked_text(method: str, text: Any) -> str:
-    """A text that a hook of an environment gave.
+    """Validate a string returned by a hook of an environment.
 
     Raises:
-        EnvironmentFailed: it is none.
+        EnvironmentFailed: not a string.
     """
     if not isinstance(text, str):
         raise wrong(method, "must give a text", text)
@@ -213,10 +220,10 @@ def checked_text(method: str, text: Any) -> str:
 
 
 def checked_pair(method: str, names: str, pair: Any) -> tuple[Any, Any]:
-    """The two values that a hook of an environment gave together.
+    """Validate a pair returned by a hook of an environment.
 
     Raises:
-        EnvironmentFailed: it gave something else.
+        EnvironmentFailed: not a pair.
     """
     if not isinstance(pair, tuple) or len(pair) != 2:
         raise wrong(method, f"must give a pair ({names})", pair)
@@ -226,10 +233,10 @@ def checked_pair(method: str, names: str, pair: Any) -> tuple[Any, Any]:
 
 
 def check_attributes(env: Any) -> None:
-    """Require that what an environment says of itself is what records and settings can hold.
+    """Validate the attributes of an environment that records and settings store.
 
     Raises:
-        EnvironmentFailed: reading an attribute raised something, or it is something else.
+        EnvironmentFailed: an attribute is invalid, or reading it raised.
     """
     for name, (must, holds) in _ATTRIBUTES.items():
         value = called("the environment", EnvironmentFailed, getattr, env, name)
@@ -255,10 +262,15 @@ _ATTRIBUTES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def prompt_of(env: Any, style: str | None = None) -> str:
-    """The rules of an environment that may be anybody's code, once it is known that they are a text.
+    """Get and validate the rules text of an environment, possibly user-defined.
+
+    Example:
+        >>> from tstar_envs import find_entry, prompt_of
+        >>> "Sokoban" in prompt_of(find_entry("sokoban-easy").make())
+        True
 
     Raises:
-        EnvironmentFailed: ``prompt`` raises, or gives something else.
+        EnvironmentFailed: ``prompt`` raises, or returns anything but a string.
     """
     called_as = "prompt" if style is None else f"prompt({style!r})"
     given = called("the environment", EnvironmentFailed, env.prompt, *([] if style is None else [style]))
@@ -266,10 +278,17 @@ def prompt_of(env: Any, style: str | None = None) -> str:
 
 
 def progress_of(env: Any) -> float:
-    """How far an environment that may be anybody's code is, once it is known that this is a number from 0 to 1.
+    """Get and validate the progress of an environment, possibly user-defined: a number in [0, 1].
+
+    Example:
+        >>> from tstar_envs import find_entry, progress_of
+        >>> env = find_entry("sokoban-easy").make()
+        >>> _ = env.reset(options={"task": 0})
+        >>> progress_of(env)
+        0.0
 
     Raises:
-        EnvironmentFailed: ``progress`` raises, or gives something else.
+        EnvironmentFailed: ``progress`` raises, or returns anything else.
     """
     given = called("the environment", EnvironmentFailed, env.progress)
     number = as_number(given)
@@ -279,14 +298,19 @@ def progress_of(env: Any) -> float:
 
 
 def task_ids_of(env: Any, split: str) -> list[str]:
-    """The ids of a split as a list of their own, once it is known that they are texts and each is there once.
+    """Get and validate the task ids of a split: a new list of unique strings.
+
+    Example:
+        >>> from tstar_envs import find_entry, task_ids_of
+        >>> len(task_ids_of(find_entry("sokoban-easy").make(), "test")) > 0
+        True
 
     Args:
-        env: an environment; ``task_ids`` may be anybody's code.
-        split: the split.
+        env: environment; ``task_ids`` may be user-defined.
+        split: name of the split.
 
     Raises:
-        EnvironmentFailed: ``task_ids`` raises, or gives something else.
+        EnvironmentFailed: ``task_ids`` raises, or returns anything else.
     """
     method = f"task_ids({split!r})"
     given = called("the environment", EnvironmentFailed, env.task_ids, split)
@@ -303,10 +327,10 @@ def task_ids_of(env: Any, split: str) -> list[str]:
 
 
 def prepared(envs: Sequence[Any], replies: Sequence[str]) -> dict[int, InfrastructureError]:
-    """What ``prepare_group_step`` of environments of one class says of the rows that cannot step now.
+    """Call ``prepare_group_step`` for environments of one class; return the rows that cannot step now.
 
     Raises:
-        EnvironmentFailed: it raises, or returns something else than errors by row.
+        EnvironmentFailed: it raises, or returns anything but errors by row.
     """
     failed = called("the environment", EnvironmentFailed, type(envs[0]).prepare_group_step, envs, replies)
     if not isinstance(failed, dict) or not all(
@@ -320,17 +344,17 @@ def prepared(envs: Sequence[Any], replies: Sequence[str]) -> dict[int, Infrastru
 
 
 def step_result(env: Any, reply: str) -> StepResult:
-    """What ``stepped`` gives, as who plays an episode needs it."""
+    """Step an environment; return ``stepped`` as a StepResult."""
     observation, reward, terminated, truncated, info = stepped(env, reply)
     return StepResult(observation, reward, terminated or truncated, terminated, info)
 
 
 def stepped(env: Any, reply: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-    """Play a reply in an environment that may be anybody's code.
+    """Step an environment, possibly user-defined, and validate the results.
 
     Raises:
-        EnvironmentFailed: ``step`` raises, or returns something else than Gymnasium's five values.
-        TStarError: what the environment raised for a reason of its own, such as an InfrastructureError.
+        EnvironmentFailed: ``step`` raises, or returns anything but Gymnasium's five values.
+        TStarError: raised by the environment on purpose, such as an InfrastructureError.
     """
     given = called("the environment", EnvironmentFailed, env.step, reply)
     if type(given) is not tuple or len(given) != 5:
@@ -351,11 +375,11 @@ def stepped(env: Any, reply: str) -> tuple[str, float, bool, bool, dict[str, Any
 
 
 def reset_result(env: Any, task: str | int) -> tuple[str, dict[str, Any]]:
-    """Begin an episode in an environment that may be anybody's code.
+    """Reset an environment, possibly user-defined, and validate the results.
 
     Raises:
-        EnvironmentFailed: ``reset`` raises, or returns something else than a text and a dict.
-        TStarError: what the environment raised for a reason of its own, such as an UnknownTask.
+        EnvironmentFailed: ``reset`` raises, or returns anything but a string and a dict.
+        TStarError: raised by the environment on purpose, such as an UnknownTask.
     """
     given = called("the environment", EnvironmentFailed, env.reset, options={"task": task})
     observation, info = checked_pair("reset", "observation, info", given)

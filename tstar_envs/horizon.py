@@ -1,7 +1,7 @@
-"""How many steps an episode has: a number, or a multiple of the task's optimum; and which tasks a number is too low for.
+"""Horizon: the number of steps of an episode, fixed or a multiple of the task's optimum.
 
-A horizon below the optimum makes a task impossible without a word. Where the optimum is known (Sokoban, Blocksworld), ``horizon``
-may be "optimal" or "optimal*2", and ``reach`` says how many tasks cannot be won in the steps that there are.
+A horizon below the optimum silently makes a task impossible. If the optimum is known (Sokoban, Blocksworld), ``horizon`` may be
+"optimal" or "optimal*2", and ``reach`` counts the tasks that cannot be won within the horizon.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _LOG = logging.getLogger("tstar_envs")
 
 
 def read_factor(horizon: str) -> Fraction:
-    """The k of "optimal*k", 1 of "optimal".
+    """Parse the k of "optimal*k"; 1 for "optimal".
 
     Raises:
-        UnknownOption: something else, or a k below 1.
+        UnknownOption: another text, or a k below 1.
     """
     found = _FACTOR.fullmatch(horizon.strip())
     factor = Fraction(found[1] or 1) if found else Fraction(0)
@@ -39,10 +39,13 @@ def read_factor(horizon: str) -> Fraction:
 def read_horizon(
     horizon: int | str | None, optimum_known: bool, family: str
 ) -> tuple[Fraction | None, int | None]:
-    """The option ``horizon``: (k, None) for "optimal*k", (None, steps) for a number, (None, None) for the family's default.
+    """Parse the option ``horizon``.
+
+    Returns:
+        (k, None) for "optimal*k", (None, steps) for a number, (None, None) for the family's default.
 
     Raises:
-        UnknownOption: it is neither, or the optimum of the family's tasks is not known.
+        UnknownOption: another value, or the optimum of the family's tasks is not known.
     """
     if isinstance(horizon, str):
         factor = read_factor(horizon)
@@ -59,10 +62,10 @@ def read_horizon(
 
 
 def steps_of(factor: Fraction, optimum: float | None, task_id: str) -> int:
-    """The steps of an episode: k times the optimum, rounded up, at least one (tasks may be solved at the start).
+    """Compute the steps of an episode: k times the optimum, rounded up, at least one.
 
     Raises:
-        UnknownOption: the task cannot be won, so that it has no optimum.
+        UnknownOption: the task cannot be won and has no optimum.
     """
     if optimum is None:
         raise UnknownOption(
@@ -72,26 +75,26 @@ def steps_of(factor: Fraction, optimum: float | None, task_id: str) -> int:
 
 
 class OptimumKnown(Protocol):
-    """An environment of a family whose optimum is known."""
+    """Environment of a family whose optimum is known."""
 
     horizon: int
 
     def task_ids(self, split: str | None = None) -> Sequence[str]:
-        """See ``TextEnv``."""
+        """List the task ids of a split; see ``TextEnv``."""
 
     def least_steps(self, task_id: str, seconds: float) -> int | None:
-        """No solution of a task has fewer steps, as far as a short search can tell; None if it cannot be won."""
+        """Bound the steps of a solution from below by a short search; None if unwinnable."""
 
 
 class Reach(NamedTuple):
-    """How many tasks of a split cannot be won within a horizon.
+    """Number of tasks of a split that cannot be won within a horizon.
 
     Attributes:
-        tasks: of the split.
-        looked_at: of which the optimum was looked for, spread evenly over the split.
-        over: that need more steps than the horizon.
-        lost: that cannot be won at all.
-        horizon: steps.
+        tasks: tasks of the split.
+        looked_at: tasks that were searched, evenly spread over the split.
+        over: tasks that need more steps than the horizon.
+        lost: tasks that cannot be won at all.
+        horizon: number of steps.
     """
 
     tasks: int
@@ -112,13 +115,13 @@ class Reach(NamedTuple):
 
 
 def reach(env: OptimumKnown, split: str | None = None, most: int = 1000, seconds: float = 20.0) -> Reach:
-    """Look for tasks that cannot be won within the horizon of an environment.
+    """Count the tasks that cannot be won within the horizon of an environment.
 
     Args:
         env: the environment (``env.unwrapped``).
-        split: of which tasks; None is the environment's own.
-        most: how many tasks to look at; where there are more, evenly spread ones.
-        seconds: after which no further task is looked at.
+        split: split of the tasks; None is the environment's own.
+        most: maximum number of tasks to search, evenly spread.
+        seconds: time limit; no further task is searched after it.
     """
     ids = env.task_ids(split)
     count = min(most, len(ids))
@@ -137,7 +140,7 @@ def reach(env: OptimumKnown, split: str | None = None, most: int = 1000, seconds
 
 
 def warn_if_horizon_is_short(env: OptimumKnown, path: object) -> None:
-    """Log a warning if tasks by path need more steps than the default gives them; a glance at 16 tasks, a second at most."""
+    """Warn if tasks by path need more than the default steps (16 tasks, at most a second)."""
     found = reach(env, most=16, seconds=1.0)
     if found.over:
         _LOG.warning(
@@ -146,6 +149,6 @@ def warn_if_horizon_is_short(env: OptimumKnown, path: object) -> None:
 
 
 def check_seconds(seconds: object) -> None:
-    """Raise UnknownOption unless a value of the option ``solver_seconds`` is a time."""
+    """Raise UnknownOption unless a value of the option ``solver_seconds`` is positive."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise UnknownOption(f"solver_seconds must be a number above 0, got {seconds!r:.80}")

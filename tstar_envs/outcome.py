@@ -1,4 +1,4 @@
-"""What the rules of a family say that an action did."""
+"""Outcome of an action under the rules of a family."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ State = TypeVar("State")
 
 @dataclass(slots=True)
 class Outcome(Generic[State]):
-    """What the rules say an action did; made in half a microsecond.
+    """Outcome of one action under the rules; cheap to make (half a microsecond).
 
     Attributes:
-        state: the state after it (the same object if nothing changed).
-        observation: the text that the agent reads.
-        action: the canonical form of the action, "" if it could not be read.
-        invalid_reason: why it was a no-op, "" for a valid action.
-        effect_key: canonical key of the change that counts as modifying the state, "" if there is none. Movement that can
-            always be undone (Sokoban: walking) changes the state, and its key, without an effect.
-        terminated: whether the episode is over.
-        success: whether the task is solved.
-        score: in [0, 1]; the terminal reward.
-        extra: further ``info`` entries of this family.
-        shaping: reward of a step that does not end the episode, 0 unless an option of the family asks for it.
-        admissible: the admissible actions after it and
-        state_key: the key of the state after it, where the rules know them already; None and "" are looked up.
+        state: state after the action (the same object if nothing changed).
+        observation: text for the agent.
+        action: canonical form of the action, "" if it could not be parsed.
+        invalid_reason: reason for a no-op, "" for a valid action.
+        effect_key: canonical key of the change that counts as modifying the state, "" if there is none. Movement that can always be
+            undone (walking in Sokoban) changes the state and its key, but has no effect.
+        terminated: True if the episode is over.
+        success: True if the task is solved.
+        score: terminal reward, in [0, 1].
+        extra: extra ``info`` entries of this family.
+        shaping: reward of a step that does not end the episode, 0 unless an option of the family sets it.
+        admissible: admissible actions after the action, if the rules have computed them; else None.
+        state_key: key of the state after the action, if the rules have computed it; else "".
     """
 
     state: State
@@ -49,7 +49,7 @@ _TEXTS = ("observation", "action", "invalid_reason", "effect_key", "state_key")
 
 
 def is_plain(outcome: Outcome[Any]) -> bool:
-    """Whether an outcome is of the types that its fields name, the score in its range: quicker to see than ``checked`` says why not."""
+    """Check types and the range of the score; faster than ``checked``, which explains faults."""
     return (
         type(outcome) is Outcome
         and outcome.state is not None
@@ -64,14 +64,14 @@ def is_plain(outcome: Outcome[Any]) -> bool:
     )
 
 
-_LARGEST = 1.7976931348623157e308  # of the finite numbers
+_LARGEST = 1.7976931348623157e308  # largest finite float
 
 
 def checked(outcome: Any) -> Outcome[Any]:
-    """An outcome that is not plain, with its values made so where they say the same (NumPy's numbers, 1 for 1.0).
+    """Normalize the values of an outcome that is not plain (NumPy numbers, 1 for 1.0).
 
     Raises:
-        EnvironmentFailed: it is no outcome, or a field holds what it must not; field and value are named.
+        EnvironmentFailed: not an outcome, or a field is invalid; the message names field and value.
     """
     if not isinstance(outcome, Outcome):
         raise wrong("_apply", "must return an Outcome", outcome)

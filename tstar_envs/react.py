@@ -1,4 +1,4 @@
-"""Replies: the thought and the action of an agent's reply, in every form that models write."""
+"""Reply parsing: the thought and the action of an agent's reply, in every form that models write."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 INVISIBLE = (
-    "\ufeff\u200b\u200c\u200d\u200e\u200f\u2060"  # a byte order mark, blanks without width, directions
+    "\ufeff\u200b\u200c\u200d\u200e\u200f\u2060"  # a byte order mark, zero-width spaces, direction marks
 )
-# The token that ends a turn or begins the next, where a server leaves it in the text: of the chat forms of Qwen, Llama, Mistral, Gemma,
-# Phi, GLM, DeepSeek, Command A, Sky-T1, Seed, MiniMax, Nemotron, EXAONE, Granite, Apertus and Kimi.
+# Turn tokens that a server leaves in the text: chat templates of Qwen, Llama, Mistral, Gemma, Phi, GLM, DeepSeek, Command A,
+# Sky-T1, Seed, MiniMax, Nemotron, EXAONE, Granite, Apertus and Kimi.
 END_OF_TURN = re.compile(
     r"<\|(?:im_end|im_start|im_user|end|endoftext|end_of_text|end_of_turn|eot_id|eom_id|eot|eom|return|user|observation|end_response|"
     r"end_text|end_of_solution|end_of_turn_token|start_of_role|assistant_end|user_start)\|>|</s>|<eos>|<end_of_turn>|<seed:eos>|"
@@ -37,7 +37,7 @@ _BEGINNING = re.compile(
 
 
 def unwrapped(reply: str) -> str:
-    """A reply without what a chat template leaves in front of it and a model puts around it."""
+    """Strip turn tokens of chat templates and wrappers from a reply."""
     if reply[:1] in INVISIBLE:
         reply = reply.lstrip(INVISIBLE)
     if (role := _ROLE.match(reply) or _BEGINNING.match(reply)) is not None:
@@ -46,7 +46,7 @@ def unwrapped(reply: str) -> str:
     return _WRAPPER.sub("", reply) if marked else reply
 
 
-# Alone, or as a part of a name: `seed:think`, `inner_monologue`, `thought_process`, `chain_of_thought`. Bounds keep all linear.
+# Alone, or as part of a name: `seed:think`, `inner_monologue`, `thought_process`, `chain_of_thought`. Bounds keep matching linear.
 _NAMES = (
     r"(?:think|thinking|thought|thoughts|reasoning|reason|reflection|analysis|scratchpad|antthinking|plan|planning)|"
     r"(?:\w{1,20}[_:\-])?(?:think|thinking|thoughts?|reasoning|monologue)(?:_process)?"
@@ -58,7 +58,7 @@ _CLOSE = rf"</(?:{_NAMES}){_BLANKS}>|\[/think\]|\u25c1/think\u25b7|<\|end_thinki
 OPEN = re.compile(_OPEN, re.IGNORECASE)
 CLOSE = re.compile(_CLOSE, re.IGNORECASE)
 TAG = re.compile(f"{_OPEN}|{_CLOSE}", re.IGNORECASE)
-# Of a thought that is never closed: a tag counts at the beginning or end of a line alone, since elsewhere it may be mentioned.
+# Unclosed thoughts: a tag counts only at the beginning or end of a line, since elsewhere it may be quoted.
 _LEFT_OPEN = re.compile(
     rf"^[ \t]*+(?:{_OPEN})|(?:{_OPEN})(?=[ \t]*\n)|\u25c1think\u25b7|<\|(?:start_thinking|begin_of_thought|inner_prefix)\|>",
     re.IGNORECASE | re.MULTILINE,
@@ -73,10 +73,10 @@ _CHANNEL_MARK = re.compile(
     r"<\|channel\|>[^<]{0,80}(?:<\|constrain\|>[^<]{0,40})?<\|message\|>|<\|start\|>[^<]{0,40}|<\|(?:end|return|call)\|>",
     re.IGNORECASE,
 )
-# The same where the server has left out its special tokens, or the template has written the first.
+# The same if the server removed its special tokens, or the template wrote the first.
 _PLAIN_FINAL = "assistantfinal"
 _PLAIN_ANALYSIS = re.compile(r"\s*+(?:assistant)?+(?:analysis|commentary)(?=[A-Z\"'\u201c(]|<\|message\|>)")
-# Thoughts that whole lines mark at the beginning of a reply, and what closes them: Granite 3.2, Open WebUI, a block of its own.
+# Thoughts marked by whole lines at the beginning of a reply, with their closing marks: Granite 3.2, Open WebUI, a custom block.
 _FRAMES = (
     (r"here(?: is|'s) my thought process:", r"here(?: is|'s) my response:"),
     (r"<details type=\"?reasoning\b[^<>]{0,200}>", r"</details>"),
@@ -89,11 +89,10 @@ _FRAMED = tuple(
 
 
 def after_thoughts(reply: str, cues: re.Pattern[str]) -> int:
-    """Where the closed thoughts before the first cue end; 0 where none is closed, or all are behind an action.
+    """Find the end of the closed thoughts before the first cue; 0 if there are none.
 
     Args:
-        reply: any string.
-        cues: finds the next mark of an action.
+        cues: pattern of the next mark of an action.
     """
     closed = CLOSE.search(reply)
     if closed is None:
@@ -119,17 +118,16 @@ def after_thoughts(reply: str, cues: re.Pattern[str]) -> int:
 
 
 def spoken(reply: str, cues: re.Pattern[str]) -> tuple[int, int]:
-    """The part of a reply that is not thought: all that may be played.
+    """Find the part of a reply that is not thought; only this part can be played.
 
-    Of channels the last ``final`` alone is spoken. A thought that is opened at the beginning of a line and never closed goes on to
-    the end of the reply (the limit of tokens cut it).
+    Of several channels only the last ``final`` counts. A thought that opens at the beginning of a line and is never closed extends to
+    the end of the reply (the token limit truncated it).
 
     Args:
-        reply: any string.
-        cues: finds the next mark of an action.
+        cues: pattern of the next mark of an action.
 
     Returns:
-        Where it starts and ends in the reply.
+        Start and end in the reply.
     """
     if _CHANNEL in reply:
         finals = [final.end() for final in _FINAL.finditer(reply)]
@@ -146,7 +144,7 @@ def spoken(reply: str, cues: re.Pattern[str]) -> tuple[int, int]:
     start = after_thoughts(reply, cues)
     opened = _LEFT_OPEN.search(reply, start)
     end = len(reply) if opened is None else opened.start()
-    # One that is opened behind an action and closed is none of it, on the same line too.
+    # A thought that opens after an action and is closed is not part of the action, not even on the same line.
     later = OPEN.search(reply, start, end)
     if later is not None and reply[start : later.start()].strip() and CLOSE.search(reply, later.end()):
         end = later.start()
@@ -154,21 +152,21 @@ def spoken(reply: str, cues: re.Pattern[str]) -> tuple[int, int]:
 
 
 def without_marks(thought: str) -> str:
-    """A thought without the tags and channels that mark it."""
+    """Strip the tags and channels that mark a thought."""
     if _CHANNEL in thought:
         thought = _CHANNEL_MARK.sub("", thought)
     return TAG.sub("", thought)
 
 
 class Reply(NamedTuple):
-    """A parsed reply: both parts stripped, either may be empty. ``cue`` says how the action was marked."""
+    """Parsed reply; both parts are stripped and may be empty. ``cue`` is the kind of mark of the action."""
 
     thought: str
     action: str
     cue: str
 
 
-# Quoted, in backticks, a heading, an item of a list, bold, behind an arrow or a picture.
+# Quoted, in backticks, a heading, a list item, bold, after an arrow or an emoji.
 _BEFORE_CUE = (
     r"^[ \t\u00a0\u3000>#*_\-`\"'\u201c\u2022\u2013\u2014\u2190-\u2bff\ufe0f\U0001f300-\U0001faff]*+"
     r"(?:\d{1,3}+[.)][ \t]*+)?+[*_\[]*+"
@@ -176,14 +174,14 @@ _BEFORE_CUE = (
 _AFTER_CUE = r"[ \t]*+\d{0,4}+[*_\]]*+[ \t]*+[:\uff1a][*_]*+"
 _LINE_CUE = re.compile(f"{_BEFORE_CUE}action{_AFTER_CUE}", re.IGNORECASE | re.MULTILINE)
 _THOUGHT_LINE = re.compile(f"{_BEFORE_CUE}thought{_AFTER_CUE}", re.IGNORECASE | re.MULTILINE)
-# "Thought: ... Action: ..." on one line; looked for only after a thought, where no line starts with a cue and no tag stands.
+# "Thought: ... Action: ..." on one line; tried only after a thought, if no line starts with a cue and there is no tag.
 _INLINE_CUE = re.compile(r"\baction[ \t]?\d{0,4}[:\uff1a]", re.IGNORECASE)
 _TAG_CUE = re.compile(r"<(action|search|answer)(?:\s{1,8}[\w\-]{1,20}=[^<>]{0,80})?\s{0,8}>", re.IGNORECASE)
 ANY_CUE = re.compile(f"{_LINE_CUE.pattern}|{_TAG_CUE.pattern}", re.IGNORECASE | re.MULTILINE)
-# `### Action`, `**Action**` or the word alone, with the action in the next line; where no other cue stands.
+# `### Action`, `**Action**` or the bare word, with the action on the next line; tried if there is no other cue.
 _HEADING_CUE = re.compile(rf"{_BEFORE_CUE}action\**[ \t]*$", re.IGNORECASE | re.MULTILINE)
 _INPUT_LINE = re.compile(rf"{_BEFORE_CUE}action[ _]input{_AFTER_CUE}", re.IGNORECASE)
-# An observation that the model invented, on the line of its action.
+# An observation invented by the model, on the line of its action.
 _INVENTED = re.compile(
     r"(?:(?<=\s)|<br ?/?>)\**Observation[ \t]{0,4}\d{0,4}\**[ \t]{0,4}[:\uff1a]|<(?:observation|information|tool_response)>",
     re.IGNORECASE,
@@ -197,7 +195,7 @@ _TAG_ACTIONS = {"search": "search[{}]", "answer": "finish[{}]"}
 _MARKS = re.compile(f"{TAG.pattern}|{END_OF_TURN.pattern}", re.IGNORECASE)
 _FENCE = re.compile(r"[ \t]*+(?:`{3,}+|~{3,}+)[ \t]*+\w*+[ \t]*+")
 _FENCED_WORD = re.compile(r"`{3,}+(?:json|text|txt|plaintext|action|python|bash)(?=\s)", re.IGNORECASE)
-# What agents put around an action without meaning anything by it: quotes, brackets, bold marks, a full stop.
+# Meaningless wrappers around an action: quotes, brackets, bold marks, a full stop.
 AROUND_ACTION = " \t\r\n.,;:!?()[]{}`'\"*"
 _AROUND = " \t\r\n.,;:!?`'\"*。\u2026\u201c\u201d\u2018\u2019\u00ab\u00bb\u300c\u300d" + INVISIBLE
 _IN_FRONT = _AROUND + "->#•\u2192"
@@ -205,20 +203,20 @@ _PAIRS = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _BOXED, _LATEX_TEXT = "\\boxed{", re.compile(r"\\(?:text|textbf|mathrm|mbox)\{")
 _WIDE_CALL = re.compile(r"\s*+\w{1,40}[ \t]{0,4}[\uff3b\uff08\u3010]")
 _WIDE = str.maketrans("\uff3b\uff3d\uff08\uff09\u3010\u3011", "[]()[]")
-_MOST_WRAPPERS = 4  # taken off one after the other
-_MOST_JSON = 20_000  # characters of a reply in JSON
+_MOST_WRAPPERS = 4  # stripped one after the other
+_MOST_JSON = 20_000  # characters of a JSON reply
 _ANSWER, _ANSWER_END = _TAG_ACTIONS["answer"].split("{}")
-_SHORT = 512  # characters; agents repeat themselves, and what short replies were read as is remembered
+_SHORT = 512  # characters; agents repeat themselves, so parsed short replies are cached
 
 
 def read_reply(reply: str, exact: bool = False, answers: bool = True) -> Reply:
-    """Split a reply into thought and action, as an environment does.
+    """Parse a reply into thought and action, as an environment does.
 
     Args:
-        reply: what the agent wrote, any string.
-        exact: nothing is taken off the action, and only ``Action:`` lines, tags and bare actions are read (environments that
-            answer exactly as an original does).
-        answers: whether ``<answer>`` gives a final answer; False: it holds an action as ``<action>`` does (RAGEN's form).
+        reply: text of the agent, any string.
+        exact: take the action verbatim, and read only ``Action:`` lines, tags and bare actions (for environments that answer exactly
+            as an original).
+        answers: True if ``<answer>`` gives a final answer; False if it holds an action as ``<action>`` does (RAGEN's form).
 
     Returns:
         See ``parse_reply``.
@@ -230,11 +228,11 @@ def _read(reply: str, exact: bool, answers: bool) -> Reply:
     thought, action, cue = _parse(reply, exact)
     if cue == "answer" and not answers:
         action = answer_content(action)
-        if not exact:  # Hunyuan's whole answers stand in these tags
+        if not exact:  # Hunyuan puts its whole answers in these tags
             action = _parse(action, exact).action
     if exact:
         return Reply(thought, action, cue)
-    # A mark of the reply's own form is no part of a query, and could not be said again.
+    # The reply's own markup is not part of a query, and could not be rendered again.
     if "<" in action or "[" in action:
         action = _MARKS.sub("", action)
     action = plain_action(_without_invention(action))
@@ -249,15 +247,22 @@ _read_short = lru_cache(maxsize=4096)(_read)
 
 
 def parse_reply(reply: str) -> Reply:
-    """Split a reply into thought and action; the action stays as it is written.
+    """Parse a reply into thought and action; the action keeps its spelling.
+
+    Example:
+        >>> from tstar_envs import parse_reply
+        >>> parse_reply("<think>look it up</think><search>Oslo</search>")[:2]
+        ('look it up', 'search[Oslo]')
+        >>> parse_reply("<think>done</think><answer>Norway</answer>").action
+        'finish[Norway]'
 
     Args:
-        reply: what the agent wrote, any string.
+        reply: text of the agent, any string.
 
     Returns:
-        The thought ("" if there is none) and the action line or tag content ("" if there is none). ``<search>q</search>``
-        and ``<answer>a</answer>`` give ``search[q]`` and ``finish[a]``. Without any cue the first line that is neither
-        blank nor a thought is the action.
+        Thought and action, the action being an action line or the content of a tag; "" if missing. ``<search>q</search>`` and
+            ``<answer>a</answer>`` give ``search[q]`` and ``finish[a]``. Without a cue, the first line that is neither blank nor a
+            thought is the action.
     """
     return _parse(reply, False)
 
@@ -274,13 +279,13 @@ def _parse(reply: str, exact: bool) -> Reply:
         said, action, cue, more = found
         thought = thought_text(f"{reply[:start]}{said}")
         return Reply("\n".join(filter(None, (thought, more))), action, cue)
-    # Where no more than a thought was written, all of it is one.
+    # A reply of nothing but a thought is all thought.
     cut = reply[end:] if not body.strip() else ""
     return Reply(thought_text(f"{reply[:start]}{cut}"), _first_line(body, exact), "bare")
 
 
 class _Found(NamedTuple):
-    """An action and its cue, what was said before it, and a thought that came with it."""
+    """Action with its cue, the text before it, and a thought that came with it."""
 
     said: str
     action: str
@@ -289,7 +294,7 @@ class _Found(NamedTuple):
 
 
 def _read_body(body: str, exact: bool) -> _Found | None:
-    """The action that is marked as one in what is no thought; None where none is."""
+    """Find the marked action in the text outside thoughts; None if there is none."""
     line, tag = _LINE_CUE.search(body), _TAG_CUE.search(body)
     opening = _THOUGHT_LINE.match(body, len(body) - len(body.lstrip()))
     if line is not None and (
@@ -312,12 +317,12 @@ def _read_body(body: str, exact: bool) -> _Found | None:
 
 
 def _is_mention(body: str, tag: re.Match[str]) -> bool:
-    """Whether a tag stands in the middle of a sentence: in a reply that begins with ``Thought:``, such a one is thought of, not played."""
+    """Check whether a tag is only mentioned in a sentence of a thought (after ``Thought:``)."""
     return bool(body[body.rfind("\n", 0, tag.start()) + 1 : tag.start()].strip())
 
 
 def _tagged(body: str, tag: re.Match[str]) -> tuple[str, str]:
-    """The content of a tag; of one that is never closed, its first line."""
+    """Extract the content of a tag; of an unclosed tag, its first line."""
     name = tag.group(1).lower()
     rest = body[tag.end() :]
     end = _CLOSING[name].search(rest)
@@ -326,7 +331,7 @@ def _tagged(body: str, tag: re.Match[str]) -> tuple[str, str]:
 
 
 def _after_line_cue(rest: str, exact: bool) -> tuple[str, str]:
-    """What follows ``Action:``, and how it is marked there in turn."""
+    """Extract the text after ``Action:``, and its own mark if it has one."""
     if not exact:
         plain = rest.lstrip()
         if (again := _LINE_CUE.match(plain)) is not None:
@@ -343,7 +348,7 @@ def _after_line_cue(rest: str, exact: bool) -> tuple[str, str]:
 
 
 def _input(text: str) -> Any:
-    """What follows ``Action Input:``: an object in JSON, or the line."""
+    """Parse the text after ``Action Input:``: a JSON object, or the line."""
     text = text.strip()
     for value in _objects(text) if text.startswith("{") else ():
         return value
@@ -351,7 +356,7 @@ def _input(text: str) -> Any:
 
 
 def _call(name: str, given: Any) -> str:
-    """A tool's name and its input, as an action: ``search[Oslo]``, or ``stack(block="a", onto="b")`` for several arguments."""
+    """Render a tool call as an action: ``search[Oslo]``, or ``stack(block="a", onto="b")`` for several arguments."""
     if isinstance(given, Mapping):
         values = list(given.values())
         if len(values) != 1:
@@ -361,7 +366,7 @@ def _call(name: str, given: Any) -> str:
 
 
 def _objects(text: str) -> Iterator[Mapping[str, Any]]:
-    """The objects in JSON that stand at the beginning of the first lines with a brace, where they are not too long or deep."""
+    """Iterate over JSON objects at the first lines with a brace, unless too long or deep."""
     if len(text) > _MOST_JSON or text.count("{") + text.count("[") > 100:  # deep nesting would raise
         return
     decoder = json.JSONDecoder()
@@ -375,11 +380,10 @@ def _objects(text: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _json_reply(text: str, anywhere: bool = False) -> Reply | None:
-    """``{"thought": ..., "action": ...}``, alone or in a fenced block; None if it is something else.
+    """Parse ``{"thought": ..., "action": ...}``, alone or in a fenced block; None if it is anything else.
 
     Args:
-        text: of a reply.
-        anywhere: also after prose.
+        anywhere: accept it after prose too.
     """
     if "{" not in text:
         return None
@@ -388,7 +392,7 @@ def _json_reply(text: str, anywhere: bool = False) -> Reply | None:
         return None
     for content in _objects(text):
         fields = {str(key).lower(): value for key, value in content.items()}
-        if isinstance(fields.get("function"), Mapping):  # an OpenAI-style call written out
+        if isinstance(fields.get("function"), Mapping):  # an OpenAI-style call as text
             fields |= fields["function"]
         called = _CALL_KEYS if any(key in fields for key in _INPUT_KEYS) else ()
         keys = ("action", *called)
@@ -405,13 +409,13 @@ def _json_reply(text: str, anywhere: bool = False) -> Reply | None:
 
 
 _BRACE_LINE = re.compile(r"^[ \t]*+\[?+[ \t]*+\{", re.MULTILINE)
-_CALL_KEYS = ("tool", "name")  # of a call, which has an input too
+_CALL_KEYS = ("tool", "name")  # of a call, which also has an input
 _INPUT_KEYS = ("action_input", "tool_input", "arguments", "args", "parameters", "input")
 _THOUGHT_KEYS = ("thought", "thoughts", "reasoning", "think")
 
 
 def _without_invention(action: str) -> str:
-    """An action without the observation that a model invented on its line; inside brackets the word is part of an argument."""
+    """Cut an invented observation off an action's line; inside brackets it is an argument."""
     found = _INVENTED.search(action)
     if found is None:
         return action
@@ -420,12 +424,12 @@ def _without_invention(action: str) -> str:
 
 
 def answer_content(action: str) -> str:
-    """What stood in ``<answer>`` tags, from the action that ``parse_reply`` made of it."""
+    """Recover the content of ``<answer>`` tags from the action that ``parse_reply`` made of it."""
     return action.removeprefix(_ANSWER).removesuffix(_ANSWER_END)
 
 
 def plain_action(action: str) -> str:
-    """An action without what agents put around it: a full stop, quotes, backticks, a pair of brackets around the whole, a list mark."""
+    """Strip wrappers from an action: a full stop, quotes, backticks, brackets around the whole, a list mark."""
     fenced = _FENCED_WORD.match(action) if action.startswith("```") else None
     text = action if fenced is None else action[fenced.end() :]
     for _ in range(_MOST_WRAPPERS):
@@ -435,7 +439,7 @@ def plain_action(action: str) -> str:
             if (words := _LATEX_TEXT.match(text)) is not None and text.endswith("}"):
                 text = text[words.end() : -1]
         elif (text[:1] in _PAIRS and closing_bracket(text, 0) == len(text) - 1) or (
-            len(text) > 1 and text[0] == text[-1] == "$"  # of LaTeX
+            len(text) > 1 and text[0] == text[-1] == "$"  # LaTeX
         ):
             text = text[1:-1]
         else:
@@ -444,7 +448,7 @@ def plain_action(action: str) -> str:
 
 
 def closing_bracket(text: str, opening: int) -> int:
-    """Where the bracket that stands at ``opening`` is closed: the one of its kind that balances, -1 if there is none."""
+    """Find the bracket that balances the one at ``opening``; -1 if there is none."""
     left, depth = text[opening], 0
     for found in re.finditer(f"[\\{left}\\{_PAIRS[left]}]", text[opening:]):
         depth += 1 if found[0] == left else -1
@@ -454,10 +458,10 @@ def closing_bracket(text: str, opening: int) -> int:
 
 
 def bracket_content(text: str, opening: int) -> str | None:
-    """The argument in square brackets that begins at ``opening``: up to the bracket that balances, or where none does to the last one.
+    """Extract the argument in brackets at ``opening``, up to the balancing or else the last bracket.
 
     Returns:
-        None where no bracket follows at all.
+        None if no bracket follows.
     """
     end = closing_bracket(text, opening)
     if end < 0:
@@ -466,12 +470,12 @@ def bracket_content(text: str, opening: int) -> str | None:
 
 
 def thought_text(text: str) -> str:
-    """What is thought, without its tags or its ``Thought:``."""
+    """Extract a thought without its tags or ``Thought:``."""
     return without_marks(_THOUGHT_LINE.sub("", text, count=1)).strip()
 
 
 def _first_line(text: str, exact: bool) -> str:
-    """The first line that holds anything, not counting the fence of a block."""
+    """Find the first line with content, skipping the fence of a block."""
     stripped = text.strip()
     if not exact and stripped.startswith(("```", "~~~")):
         held = (line.strip() for line in stripped.split("\n") if line.strip() and not _FENCE.fullmatch(line))
@@ -480,19 +484,24 @@ def _first_line(text: str, exact: bool) -> str:
 
 
 def match_action(action: str, admissible: list[str]) -> str | None:
-    """The admissible action that equals ``action`` up to case and white space, or None."""
+    """Find the admissible action that equals ``action`` up to case and white space; None if there is none."""
     wanted = " ".join(action.split()).casefold()
     return next((a for a in admissible if " ".join(a.split()).casefold() == wanted), None)
 
 
 def render_reply(thought: str, action: str, style: str = "react") -> str:
-    """A reply in the given prompt style.
+    """Render a reply in the given prompt style.
+
+    Example:
+        >>> from tstar_envs import render_reply
+        >>> render_reply("go on", "Up", style="tags")
+        '<think>go on</think><action>Up</action>'
 
     Args:
-        thought: may be empty.
-        action: as the environment writes it.
-        style: ``react`` (Thought/Action lines), ``tags`` (``<think>``, ``<action>``) or ``search_r1`` (``<think>`` and
-            ``<search>`` or ``<answer>``; what is neither a search nor an answer has no form there and is written as an action).
+        thought: text of the thought, may be empty.
+        action: action as the environment writes it.
+        style: ``react`` (Thought/Action lines), ``tags`` (``<think>``, ``<action>``) or ``search_r1`` (``<think>`` and ``<search>``
+            or ``<answer>``; any other action has no form there and is rendered in ``<action>``).
     """
     if style == "react":
         return f"Thought: {thought}\nAction: {action}" if thought else f"Action: {action}"

@@ -1,4 +1,4 @@
-"""Episode records: the format, its fields and what each may hold, reading and writing."""
+"""Episode records: format, fields and their valid values, reading and writing."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tstar_envs.errors import BadData, EnvironmentFailed, TStarError
 from tstar_envs.foreign import as_bool, as_number, wrong
 from tstar_envs.redaction import redacted_parts
 
-LARGEST_COUNT = 10**15  # of tokens, steps, tries: beyond, sums are no longer exact and something is wrong
+LARGEST_COUNT = 10**15  # tokens, steps, tries: sums beyond it are not exact, and something is wrong
 _LONGEST_SECONDS = 1e10  # three centuries
 ENDS = ("terminated", "truncated", "error")
-# Why a task was not solved (``tstar_envs.agents.base``): "" where it was, or no cause was recorded.
+# Causes of failure (``tstar_envs.agents.base``); "" if solved, or if no cause was recorded.
 FAILURES = ("model", "unparsed", "endpoint", "environment", "agent")
 
 
 class Kind(NamedTuple):
-    """What a field may hold.
+    """Valid values of a field.
 
     Attributes:
-        must: in words, after "must be".
-        holds: whether a value is that.
+        must: description that follows "must be".
+        holds: predicate: True if a value is valid.
     """
 
     must: str
@@ -35,12 +35,12 @@ class Kind(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is wrong with a record.
+    """Invalid field of a record.
 
     Attributes:
-        name: of the field.
-        must: what it must be.
-        value: what it is.
+        name: name of the field.
+        must: description of the valid values.
+        value: value found.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Fault(NamedTuple):
 
 
 def is_finite(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
-    """Whether a value is a number that can be calculated with, within bounds."""
+    """Check whether a value is a finite number within bounds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
         return math.isfinite(value) and least <= value <= most
-    except OverflowError:  # a whole number beyond all fractions
+    except OverflowError:  # an integer beyond the range of float
         return False
 
 
@@ -118,9 +118,9 @@ CALL = {
     "text": TEXT,
     "miscounted": TRUTH,
 }
-# Of earlier attempts a page shows what there is; ``replay`` says what it lacks to play one again.
+# Of earlier attempts a page shows whatever is there; ``replay`` reports what is missing to replay one.
 ATTEMPT = {"reward": SHARE, "success": TRUTH, "ended": TEXT, "reflection": TEXT, "steps": LIST}
-# Of ``Episode.extra``, what is read by name; of the rest, numbers are averaged and must be finite.
+# Entries of ``Episode.extra`` that are read by name; all other numbers are averaged and must be finite.
 EXTRA = {
     **dict.fromkeys(("kind", "task_type", "commands", "tagger", "progress_unknown"), TEXT),
     "progress": SHARE,
@@ -134,7 +134,7 @@ EXTRA = {
 
 
 def fault(record: Mapping[Any, Any], fields: Mapping[str, Kind]) -> Fault | None:
-    """The first field that holds what it must not; None where each that is there is right."""
+    """Find the first field with an invalid value; None if all present fields are valid."""
     for name, kind in fields.items():
         if name in record and not kind.holds(record[name]):
             return Fault(name, kind.must, record[name])
@@ -142,7 +142,7 @@ def fault(record: Mapping[Any, Any], fields: Mapping[str, Kind]) -> Fault | None
 
 
 def extra_fault(extra: Mapping[str, Any]) -> Fault | None:
-    """Likewise of ``Episode.extra``, whose further fields are the family's own."""
+    """Find the first invalid entry of ``Episode.extra``, which may have further entries of the family."""
     for name, value in extra.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and name not in EXTRA and not is_finite(value):
@@ -153,17 +153,16 @@ def extra_fault(extra: Mapping[str, Any]) -> Fault | None:
 def check_record(
     what: str, record: Any, fields: Mapping[str, Kind], needed: Collection[str], open_ended: bool = False
 ) -> None:
-    """Require that a record is one.
+    """Validate a record.
 
     Args:
-        what: which, for the message.
-        record: what was read.
-        fields: all that it may have.
-        needed: those that it must have.
-        open_ended: whether it may have others too.
+        what: name of the record, for the message.
+        fields: all known fields.
+        needed: required fields.
+        open_ended: allow unknown fields.
 
     Raises:
-        BadData: a field is missing, unknown, or holds what it must not.
+        BadData: a field is missing, unknown or invalid.
     """
     if not isinstance(record, dict):
         raise BadData(f"not {what}: {record!r:.80}")
@@ -176,26 +175,26 @@ def check_record(
         raise BadData(f"not {what}: {found.name!r} must be {found.must}, found {found.value!r:.60}")
 
 
-# 2 added failure, calls, attempts, panel and the seconds of a step; files of 1 stay readable.
+# Schema 2 added failure, calls, attempts, panel and the seconds of a step; files of schema 1 stay readable.
 SCHEMA_VERSION = 2
-_BLOCK = 65_536  # bytes read at a time, from the end
+_BLOCK = 65_536  # bytes per read, from the end
 
 
 @dataclass(slots=True)
 class Step:
-    """One turn: what the agent wrote, what was made of it, and what came back.
+    """One turn: the agent's reply, the parsed action and the observation.
 
     Attributes:
-        reply: the agent's text as it came.
-        thought: its thought.
-        action: canonical action, "" if it could not be read.
-        observation: what the environment answered.
-        action_valid: whether the action was one.
-        invalid_reason: why not, "" if it was.
-        modifies_state: whether the state changed, as executed.
+        reply: the agent's text, verbatim.
+        thought: thought of the reply.
+        action: canonical action, "" if it could not be parsed.
+        observation: answer of the environment.
+        action_valid: True if the action was valid.
+        invalid_reason: reason if it was invalid, else "".
+        modifies_state: True if the state changed, as executed.
         effect_key: canonical key of the change, "" if none.
         state_key: hash of the state after the step.
-        seconds: how long the agent took for its reply; 0 where nobody took the time.
+        seconds: time the agent took for its reply; 0 if it was not measured.
     """
 
     reply: str
@@ -211,10 +210,10 @@ class Step:
 
     @classmethod
     def from_info(cls, reply: str, observation: str, info: dict[str, Any]) -> Step:
-        """Make a step from what ``TextEnv.step`` returned.
+        """Create a step from the results of ``TextEnv.step``.
 
         Raises:
-            EnvironmentFailed: ``info`` lacks a field of a step, or holds something else there.
+            EnvironmentFailed: a field of a step is missing in ``info`` or invalid.
         """
         try:
             named = {name: info[name] for name in _OF_INFO}
@@ -232,31 +231,43 @@ class Step:
 
 @dataclass(slots=True)
 class Episode:
-    """One episode from reset to end.
+    """Record of one episode from reset to end.
+
+    Example:
+        >>> from tstar_envs import Episode, find_entry, new_episode
+        >>> entry = find_entry("sokoban-easy")
+        >>> env = entry.make()
+        >>> task = env.task_ids()[0]
+        >>> episode = new_episode(env, entry, "me", task)
+        >>> episode.begin(*env.reset(options={"task": task}))
+        >>> reply = env.oracle()
+        >>> observation, reward, terminated, truncated, info = env.step(reply)
+        >>> episode.add(reply, observation, info)
+        >>> Episode.from_json(episode.to_json()) == episode
+        True
 
     Attributes:
         env: Gymnasium id.
         tier: data tier (mini, full, path).
         task: task id.
         split: its split.
-        rules_version: of the environment.
-        agent: who played.
+        rules_version: rules version of the environment.
+        agent: name of the agent.
         instruction: the goal in words.
-        first_observation: what reset returned.
+        first_observation: observation of the reset.
         reward: terminal reward, in [0, 1].
-        success: whether the task was solved.
+        success: True if the task was solved.
         ended: ``terminated``, ``truncated`` or ``error`` (infrastructure; never counted as a failure of the agent).
         seed: seed of the agent's sampling, None if it has none.
         sample: number of the episode among those of the same task.
-        error: what went wrong, if ``ended`` is ``error``.
-        extra: further figures of the family (for example em and f1), and ``facts``.
-        steps: the turns.
-        failure: why the task was not solved, one of the kinds of ``tstar_envs.agents.base``; "" where it was solved or no cause was
-            recorded.
-        panel: name and hash of the panel of tasks that the task was played as a part of, "" if of none.
-        calls: what the agent asked of a model: purpose, step, tokens, seconds, tries (``tstar_envs.agents.base.Call``).
-        attempts: the agent's earlier attempts at this task within the episode (Reflexion): reward, success, ended, steps; what it said
-            about them is among ``calls``.
+        error: error message, if ``ended`` is ``error``.
+        extra: further figures of the family (such as em and f1), and ``facts``.
+        steps: turns of the episode.
+        failure: cause of the failure, one of the kinds of ``tstar_envs.agents.base``; "" if solved or no cause was recorded.
+        panel: name and hash of the evaluation set that the task belongs to, "" if none.
+        calls: model requests of the agent: purpose, step, tokens, seconds, tries (``tstar_envs.agents.base.Call``).
+        attempts: earlier attempts of the agent at this task within the episode (Reflexion): reward, success, ended, steps. Its
+            reflections on them are in ``calls``.
         schema: version of this format.
     """
 
@@ -284,9 +295,10 @@ class Episode:
 
     @staticmethod
     def facts(info: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``extra`` keeps of the ``info`` of a reset: the kind of task (ALFWorld calls it ``task_type``), that ALFWorld was played
-        in the words of old games (``commands``), the tagger that WebShop's score depends on, and how long a shortest solution is, where
-        that is known.
+        """Select the entries of a reset's ``info`` that ``extra`` keeps.
+
+        These are the type of task (``task_type`` in ALFWorld), ALFWorld's old command syntax (``commands``), the tagger of WebShop's score
+        and the length of a shortest solution if it is known.
         """
         return {
             name: info[name]
@@ -295,10 +307,10 @@ class Episode:
         }
 
     def begin(self, observation: str, info: Mapping[str, Any]) -> None:
-        """Write what ``TextEnv.reset`` returned.
+        """Record the results of ``TextEnv.reset``.
 
         Raises:
-            EnvironmentFailed: ``info`` lacks what a record needs, or holds something else there.
+            EnvironmentFailed: a field of a record is missing in ``info`` or invalid.
         """
         for name in ("split", "instruction"):
             if not TEXT.holds(info.get(name)):
@@ -310,14 +322,14 @@ class Episode:
         self.extra.update(facts)
 
     def add(self, reply: str, observation: str, info: dict[str, Any]) -> None:
-        """Write a turn: the reply, and what ``TextEnv.step`` returned."""
+        """Record a turn: the reply, and the results of ``TextEnv.step``."""
         self.steps.append(Step.from_info(reply, observation, info))
 
     def end(self, reward: float, terminated: bool, info: Mapping[str, Any]) -> None:
-        """Write what the last step returned; figures of the family that come with the end, such as em and f1, go to ``extra``.
+        """Record the end of the episode; the family's figures, such as em, go to ``extra``.
 
         Raises:
-            EnvironmentFailed: the reward is no number from 0 to 1, ``info["success"]`` no truth value, or a figure not finite.
+            EnvironmentFailed: the reward is not in [0, 1], ``info["success"]`` is not a bool, or a figure is not finite.
         """
         number, success = as_number(reward), as_bool(info.get("success"))
         if number is None or not 0 <= number <= 1:
@@ -334,12 +346,12 @@ class Episode:
         self.extra.update(figures)
 
     def fail(self, error: TStarError) -> None:
-        """Write why the episode has no result: its reward, 0, means nothing."""
+        """Record an error: the episode has no result, and its reward of 0 means nothing."""
         self.ended, self.error = "error", f"{type(error).__name__}: {error}"
         self.reward, self.success = 0.0, False
 
     def to_json(self) -> str:
-        """One line of JSON (lone surrogates are escaped, so any reply can be written), without what only other episodes have."""
+        """Serialize to one line of JSON without empty fields; lone surrogates are escaped."""
         record = {
             name: value for name, value in redacted_parts(asdict(self)).items() if value or name not in _SOME
         }
@@ -351,10 +363,10 @@ class Episode:
 
     @classmethod
     def from_json(cls, line: str) -> Episode:
-        """Read one line.
+        """Parse one line of JSON.
 
         Raises:
-            BadData: not an episode, or one of a newer format.
+            BadData: not an episode, or one of a newer schema.
         """
         record = parse_json(line, "not an episode record")
         schema = record.get("schema", 0)
@@ -383,7 +395,7 @@ _SOME = frozenset({"failure", "panel", "calls", "attempts", "seconds"})
 
 
 def _needed(cls: type[Episode] | type[Step]) -> tuple[str, ...]:
-    """The fields without a default."""
+    """List the fields without a default."""
     return tuple(f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING)
 
 
@@ -393,9 +405,9 @@ _TYPES_OF_INFO = [str if STEP[name] is TEXT else bool for name in _OF_INFO]
 
 
 def append_episode(path: Path, episode: Episode) -> None:
-    """Append one line and hand it to the operating system, so that a later crash loses nothing.
+    """Append one line and flush it to the operating system, so that a later crash loses nothing.
 
-    A half line that a killed writer (or a full disk) left at the end is cut off first: the next line must not grow on it.
+    A partial last line of a killed writer (or a full disk) is truncated first: the next line must not be appended to it.
     """
     with open(path, "ab+") as handle:
         _cut_half_line(handle)
@@ -420,11 +432,21 @@ def _cut_half_line(handle: BinaryIO) -> None:
 
 
 def read_episodes(path: Path) -> Iterator[Episode]:
-    """Read a file of episodes; a last line without its line break (a killed writer) is skipped.
+    """Iterate over the episodes of a file; an unterminated last line (a killed writer) is skipped.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from tstar_envs import append_episode, find_entry, new_episode, read_episodes
+        >>> entry = find_entry("sokoban-easy")
+        >>> path = Path(tempfile.mkdtemp()) / "episodes.jsonl"
+        >>> append_episode(path, new_episode(entry.make(), entry, "me", "a task"))
+        >>> [episode.agent for episode in read_episodes(path)]
+        ['me']
 
     Raises:
-        MissingData: there is no such file.
-        BadData: another line is damaged; file and line are named. Or it is no regular file.
+        MissingData: the file does not exist.
+        BadData: another line is damaged (the message names file and line), or the path is not a regular file.
     """
     with open(regular_file(path), encoding="utf-8", errors="backslashreplace") as handle:
         for number, line in enumerate(handle, start=1):

@@ -1,4 +1,4 @@
-"""Text made fit to leave the program: secrets hidden, controls and half surrogates replaced."""
+"""Redaction: hide secrets in outgoing text, and replace control characters and lone surrogates."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from urllib.request import getproxies
 
 HIDDEN = "***"
-_SURE = 8  # characters from which on a value is taken for a secret wherever it stands; of shorter ones those of letters and other signs
+_SURE = 8  # minimum length of a value that is redacted everywhere; shorter ones only if they mix letters with other characters
 _SHORTEST = 6
-# PGPASSWORD and HFTOKEN have no mark between their words.
+# PGPASSWORD and HFTOKEN have no separator between their words.
 _SECRET_NAME = re.compile(
     r"(?:(?<![a-z])(?:key|passphrase|pwd|authorization|auth|bearer|credentials?|creds?|cookie|pat|sas|sig|signature|webhook)"
     r"|ai_?key|api_?key|access_?key|token|secret|password|passwd)(?![a-z])",
     re.IGNORECASE,
 )
-_SECRET_FIELDS = ("code",)  # of an address: what Azure calls a function's key
-# Keys whose form says that they are: OpenAI's and others', GitHub's, Hugging Face's, Google's, Amazon's, Slack's; tokens of JSON, headers.
+_SECRET_FIELDS = ("code",)  # of a URL: Azure's name for a function key
+# Keys recognized by their form: OpenAI and similar, GitHub, Hugging Face, Google, Amazon, Slack; JSON web tokens, headers.
 _MARKS = ("sk-", "gh", "hf_", "AIza", "AKIA", "xox", "gsk_", "xai-", "nvapi-", "eyJ", "earer ")
 _SHAPED = re.compile(
     r"(?<![\w\-])(?:sk-[\w\-]{16,}+|gh[pousr]_\w{20,}+|github_pat_\w{20,}+|hf_\w{20,}+|AIza[\w\-]{30,}+|AKIA[0-9A-Z]{16}|"
@@ -36,21 +36,21 @@ _SHAPED = re.compile(
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _ADDRESS = re.compile(r"(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]*+://[^\s\"'<>]++", re.IGNORECASE)
-# name=value and "name": "value"; `--name value`. A header says before its value what kind of one it is.
+# name=value and "name": "value"; `--name value`. A header names its kind before the value.
 _NAMED = re.compile(
     r"(?<![\w\-])(?P<name>-{0,2}[a-z][\w\-]*+)(?:[\"']?\s*+[=:]\s*+|(?<=\w)(?P<space>\s++))[\"']?(?:(?:bearer|basic|token)\s++)?"
     r"(?P<value>[^\s\"',;{}]{1,4096}+)",
     re.IGNORECASE,
 )
 _QUERY_FIELD = re.compile(r"(?<=[?&])(?P<name>[^=&#?]++)=[^&#]*+")
-_known: dict[str, str] = {}  # a secret as it may be written, and what stands in its place; the longest first
+_known: dict[str, str] = {}  # spelling of a secret -> replacement; the longest first
 
 
 def keep_secret(value: str) -> None:
-    """Replace a value from now on wherever text leaves the program.
+    """Redact a value from now on in all outgoing text.
 
     Args:
-        value: the secret. One that is short, or a short plain word ("none"), would be found in texts that do not mean it and is not kept.
+        value: the secret. A short one, or a short plain word ("none"), is ignored: it would match unrelated text.
     """
     value = _bare(value)
     if _may_be_secret(value):
@@ -58,21 +58,21 @@ def keep_secret(value: str) -> None:
 
 
 def _may_be_secret(value: str) -> bool:
-    """False for what is short, and for a short plain word ("region" as a ``state_key``)."""
+    """Check whether a value is neither short nor a short plain word ("region" as a ``state_key``)."""
     mixed = not value.isalpha() and any(sign.isalpha() for sign in value)
     return len(value) >= _SURE or (len(value) >= _SHORTEST and mixed)
 
 
 def keep_address_secrets(url: str) -> None:
-    """Keep the name and password in an address, and secret fields of its query."""
+    """Keep the name and password of a URL, and secret fields of its query, as secrets."""
     try:
         parts = urlsplit(url)
-    except ValueError:  # no address: who uses it says so
+    except ValueError:  # not a URL: its user reports that
         return
     who, at, _ = parts.netloc.rpartition("@")
     if at:
         _keep(f"//{who}@", f"//{HIDDEN}@")
-        if ":" in who or not who.isalpha():  # a name alone may be a word
+        if ":" in who or not who.isalpha():  # a name without a password may be a plain word
             keep_secret(who)
         keep_secret(_base64(unquote(who)))
         for part in who.split(":", 1)[1:]:
@@ -83,7 +83,7 @@ def keep_address_secrets(url: str) -> None:
 
 
 def keep_named_secret(name: str, value: Any) -> None:
-    """Keep a value whose name says that it is secret, and addresses' secrets, at any depth."""
+    """Keep a value as a secret if its name is secret, and secrets in URLs, at any depth."""
     if isinstance(value, Mapping):
         for inner, content in value.items():
             keep_named_secret(f"{name}.{inner}" if is_secret_name(name) else str(inner), content)
@@ -99,7 +99,7 @@ def keep_named_secret(name: str, value: Any) -> None:
 
 
 def keep_environment_secrets() -> None:
-    """Keep environment variables whose names say so, and what addresses in them (of proxies, databases) hold of secrets."""
+    """Keep environment variables with secret names, and secrets in URLs among them (proxies, databases)."""
     for name, value in os.environ.items():
         for address in _ADDRESS.findall(value):
             keep_address_secrets(address)
@@ -111,7 +111,7 @@ def keep_environment_secrets() -> None:
 
 
 def keep_argument_secrets(arguments: Sequence[str]) -> None:
-    """Keep what a command line holds of secrets: ``api_key=...``, ``--token ...``, ``Authorization: Bearer ...``, addresses."""
+    """Keep the secrets of a command line: ``api_key=...``, ``--token ...``, ``Authorization: Bearer ...``, URLs."""
     for before, argument in zip(["", *arguments], arguments, strict=False):
         if before.startswith("--") and "=" not in before and is_secret_name(before):
             keep_secret(argument)
@@ -120,22 +120,22 @@ def keep_argument_secrets(arguments: Sequence[str]) -> None:
             if is_secret_name(found["name"]) and (not found["space"] or found["name"].startswith("--")):
                 keep_secret(found["value"])
                 start = found.end()
-            else:  # what looks like a value may be the next name
+            else:  # the apparent value may be the next name
                 start = found.start("value")
         for address in _ADDRESS.findall(argument):
             keep_address_secrets(address)
 
 
 def is_secret_name(name: str) -> bool:
-    """True if a field of this name is secret (``api_key``, ``X-Auth-Token``; not ``max_tokens``)."""
+    """Check whether a field of this name is secret (``api_key``, ``X-Auth-Token``; not ``max_tokens``)."""
     return _SECRET_NAME.search(_CAMEL.sub("_", name)) is not None
 
 
 def redacted(text: str) -> str:
-    """A text without the secrets that are known, nor the first half of one, nor what has the form of a key."""
+    """Redact a text: known secrets, their first halves, and texts that have the form of a key."""
     if any(mark in text for mark in _MARKS):
         text = _SHAPED.sub(HIDDEN, text)
-    for secret, shown in _known.items():  # whole ones first: two forms of one may begin alike
+    for secret, shown in _known.items():  # longest first: two spellings may share a prefix
         text = text.replace(secret, shown)
     for secret, shown in _known.items():
         head = secret[: max(_SURE, len(secret) // 2)]
@@ -150,7 +150,7 @@ def redacted(text: str) -> str:
 
 
 def redacted_parts(value: Any) -> Any:
-    """A copy of JSON values in which every text is ``redacted``."""
+    """Copy JSON values with every text ``redacted``."""
     if isinstance(value, str):
         return redacted(value)
     if isinstance(value, Mapping):
@@ -161,7 +161,7 @@ def redacted_parts(value: Any) -> Any:
 
 
 def redacted_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a request as settings may hold them: without values of secret names."""
+    """Copy the fields of a request for settings, without the values of secret names."""
     found: dict[str, Any] = {}
     for name, value in fields.items():
         if is_secret_name(name) and value is not None:
@@ -172,13 +172,13 @@ def redacted_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_secrets(value: Any, name: str = "") -> Any:
-    """A copy of options without secrets, by their names and the form of addresses alone.
+    """Copy options without secrets, recognized only by their names and the form of URLs.
 
-    Unlike ``redacted`` it gives the same whatever else is secret in this process, so that what was written can be compared.
+    Unlike ``redacted``, the result does not depend on other secrets of this process, so that written options can be compared.
 
     Args:
-        value: options as JSON values; in place of a secret stands ``HIDDEN``.
-        name: of the option that it is the value of.
+        value: options as JSON values; ``HIDDEN`` replaces each secret.
+        name: name of the option with this value.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -195,7 +195,7 @@ def without_secrets(value: Any, name: str = "") -> Any:
 
 
 def redact_tracebacks() -> None:
-    """Let errors that nobody catches be printed without secrets."""
+    """Install an exception hook that redacts tracebacks."""
 
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         sys.stderr.write(redacted("".join(traceback.format_exception(kind, error, trace))))
@@ -204,7 +204,7 @@ def redact_tracebacks() -> None:
 
 
 def _address_without_secrets(found: re.Match[str]) -> str:
-    """An address with ``HIDDEN`` in place of name and password, and of secret fields of its query."""
+    """Replace name, password and secret query fields of a URL by ``HIDDEN``."""
     try:
         place = urlsplit(found[0]).netloc
     except ValueError:
@@ -217,13 +217,13 @@ def _address_without_secrets(found: re.Match[str]) -> str:
 
 
 def _keep(value: str, shown: str) -> None:
-    """Remember a value as JSON, Python, an address, a page and a header may write it."""
+    """Remember a value in all spellings: JSON, Python, URL, HTML and header."""
     quoted = {quote(value, safe=safe) for safe in ("", "/", ":@/")}
     json_forms = {json.dumps(value)[1:-1], json.dumps(value)[1:-1].replace("/", "\\/")}
     forms = {value, repr(value)[1:-1], html.escape(value), *json_forms, *quoted, *map(_lower_escapes, quoted)}
     if shown == HIDDEN:
         octets = value.encode("utf-8", "replace")
-        # In the middle of a text that is encoded it begins at any of three places; the signs at its ends depend on its neighbours.
+        # Base64 in the middle of a longer text starts at one of three offsets; the characters at its ends depend on the neighbours.
         encoded = [_base64("\0" * before + value)[start:] for before, start in ((0, 0), (1, 2), (2, 3))]
         whole = [text.rstrip("=")[: -1 if text[-1] == "=" else None] for text in encoded]
         forms |= {octets.hex(), *whole, *(text.replace("+", "-").replace("/", "_") for text in whole)}
@@ -234,7 +234,7 @@ def _keep(value: str, shown: str) -> None:
 
 
 def _bare(value: str) -> str:
-    """A secret without what may stand around it: quotes of a .env file, a header's kind."""
+    """Strip what may surround a secret: quotes of a .env file, a header's kind."""
     value = value.strip().strip("\"'").strip()
     return (
         value.partition(" ")[2].strip()
@@ -252,20 +252,20 @@ def _lower_escapes(quoted: str) -> str:
 
 
 REPLACED = "\N{REPLACEMENT CHARACTER}"
-# Control characters, and those that turn the direction of what follows, a page's or terminal's own words included.
+# Control characters, including those that change the direction of the following text.
 _CONTROLS = (*range(32), 127, *range(128, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _INERT = {code: REPLACED for code in _CONTROLS if chr(code) not in "\n\t"}
 
 
 def encodable(text: str) -> str:
-    """A text that UTF-8 can hold: half of a surrogate pair becomes U+FFFD."""
+    """Make a text encodable in UTF-8: lone surrogates become U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def encodable_parts(value: Any) -> Any:
-    """A copy of values that JSON can hold: every text ``encodable``, null for a number that is none."""
+    """Copy values that JSON can hold: every text ``encodable``, null for a number that is not finite."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, Mapping):
@@ -276,5 +276,5 @@ def encodable_parts(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """A text that terminals and pages may show: encodable, without control signs and secrets."""
+    """Make a text safe for terminals and pages: encodable, without control characters and secrets."""
     return encodable(redacted(text)).translate(_INERT)

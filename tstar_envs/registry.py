@@ -24,22 +24,22 @@ from tstar_envs.utils import SPLITS
 
 @dataclass(frozen=True)
 class EnvEntry:
-    """One registered id.
+    """One registered environment id.
 
     Attributes:
-        id: Gymnasium id, ``tstar/<Name>``; of an environment that is not the suite's ``namespace/Name``, or with the module that
-            registers it ``module:namespace/Name``.
-        family: which family it belongs to.
-        entry_point: ``module:Class``; a string, so that listing and registering import nothing heavy.
+        id: Gymnasium id, ``tstar/<Name>``. A custom environment has ``namespace/Name``, or ``module:namespace/Name`` with the module that
+            registers it.
+        family: name of the environment family.
+        entry_point: ``module:Class``. A string, so that listing and registering import nothing heavy.
         horizon: default number of steps.
-        rules_version: changes whenever results would no longer be comparable.
-        extra: the pip extra its default options need.
-        summary: one line.
-        kwargs: what distinguishes this id within its class.
-        splits: its splits.
-        train_on: for an id without a train split, the id of those whose training carries over to it.
-        metric: what its reward is called in results: success, or another name where it is 0 or 1 (EM, exact match); score where it may
-            lie between, so that success is reported beside it.
+        rules_version: changes whenever results are no longer comparable.
+        extra: pip extra that the default options need.
+        summary: one line of description.
+        kwargs: options that distinguish this id within its class.
+        splits: names of the splits.
+        train_on: for an id without a train split, the id to train on instead.
+        metric: name of the reward in results. "success" or another name if it is 0 or 1 ("EM", exact match). "score" if it may lie
+            between; success is then reported beside it.
     """
 
     id: str
@@ -56,7 +56,7 @@ class EnvEntry:
 
     @property
     def name(self) -> str:
-        """The short name of command lines: ``hotpotqa`` for ``tstar/HotpotQA``."""
+        """Short name on command lines: ``hotpotqa`` for ``tstar/HotpotQA``."""
         return self.id.rpartition(":")[2].partition("/")[2].lower()
 
     def load_class(self) -> type[TextEnv[Any, Any]]:
@@ -66,16 +66,16 @@ class EnvEntry:
         return cls
 
     def has_public_data(self) -> bool:
-        """True where its public data are on this machine, so that ``data="auto"`` takes them."""
+        """Check whether the public data are on this machine; ``data="auto"`` then uses them."""
         published = self.load_class().published(**self.kwargs)
         return bool(published) and all(part.found is not None for part in published)
 
     def make(self, **options: Any) -> TextEnv[Any, Any]:
-        """The environment itself, without Gymnasium's wrappers but with its spec.
+        """Make the environment without Gymnasium's wrappers, but with its spec.
 
         Raises:
-            UnknownOption: an option that it has not, or something else has been registered under its id.
-            EnvironmentFailed: making it raised something, or an attribute of it is not what it must be.
+            UnknownOption: an unknown option, or another class is registered under this id.
+            EnvironmentFailed: the constructor raised, or an attribute of the environment is invalid.
         """
         made = called(
             "making the environment",
@@ -87,7 +87,7 @@ class EnvEntry:
         )
         env = made.unwrapped
         if not isinstance(env, TextEnv):
-            raise UnknownOption(f"{self.id} is a {type(env).__name__}, and no subclass of tstar_envs.TextEnv")
+            raise UnknownOption(f"{self.id} is a {type(env).__name__}, not a subclass of tstar_envs.TextEnv")
         check_attributes(env)
         return env
 
@@ -177,43 +177,65 @@ ENTRIES: tuple[EnvEntry, ...] = (
 )
 
 
-OWN_ENTRIES: dict[str, EnvEntry] = {}  # environments that are not the suite's, by id
+OWN_ENTRIES: dict[str, EnvEntry] = {}  # custom environments, by id
 
 
 def register(entry: EnvEntry) -> None:
-    """Add an environment of your own to the table and to Gymnasium; call it in the module that defines the environment.
+    """Register a custom environment; call it in the module that defines the environment.
 
-    Commands, adapters and the trainer then take it by that module and its id, in any process: ``--env my_module:mine/Guess``.
-    Registering the same entry again does nothing.
+    Commands, adapters and the trainer then accept module and id, in any process: ``--env my_module:mine/Guess``. Registering the same
+    entry again does nothing.
+
+    Example:
+        >>> from tstar_envs import EnvEntry, register
+        >>> register(
+        ...     EnvEntry(
+        ...         id="mine/Guess", family="mine", entry_point="my_module:GuessEnv", horizon=10,
+        ...         rules_version="1", extra="", summary="guess a number",
+        ...     )
+        ... )
 
     Args:
-        entry: its id has a namespace of its own, as in ``mine/Guess``; its class is a ``TextEnv``.
+        entry: its id has a custom namespace, as in ``mine/Guess``; its class is a ``TextEnv``.
 
     Raises:
-        UnknownOption: the id has another form, or is another environment's.
+        UnknownOption: the id has another form, or is taken.
     """
     namespace, _, name = entry.id.partition("/")
     if not namespace or not name or ":" in entry.id or namespace.lower() == "tstar":
         raise UnknownOption(
-            f"the id of an environment of your own has the form namespace/Name (not tstar/...), got {entry.id!r}"
+            f"the id of a custom environment has the form namespace/Name (not tstar/...), got {entry.id!r}"
         )
     taken = next((e for e in list_envs() if e.id.lower() == entry.id.lower()), None)
     if taken is not None and taken != entry:
-        raise UnknownOption(f"{taken.id} is registered already, as {taken.entry_point}: choose another id")
+        raise UnknownOption(f"{taken.id} is already registered, as {taken.entry_point}: choose another id")
     OWN_ENTRIES[entry.id] = entry
     _register(entry)
 
 
 def list_envs() -> list[EnvEntry]:
-    """All registered environments, in the order of the table; those of your own come last."""
+    """List all registered environments in the order of the table, custom ones last.
+
+    Example:
+        >>> from tstar_envs import list_envs
+        >>> [entry.id for entry in list_envs() if entry.family == "blocksworld"]
+        ['tstar/Blocksworld-stack', 'tstar/Blocksworld-unstack']
+    """
     return [*ENTRIES, *OWN_ENTRIES.values()]
 
 
 def find_entry(name: str) -> EnvEntry:
-    """The entry of an id (``tstar/HotpotQA``) or short name (``hotpotqa``), any case; ``module:namespace/Name`` imports a module first.
+    """Find the entry of an id (``tstar/HotpotQA``) or short name (``hotpotqa``), in any case.
+
+    ``module:namespace/Name`` imports the module first.
+
+    Example:
+        >>> from tstar_envs import find_entry
+        >>> find_entry("sokoban-easy").horizon
+        20
 
     Raises:
-        UnknownOption: there is none, the message lists the valid names; or the module cannot be imported or registers no such id.
+        UnknownOption: unknown name (the message lists the valid ones), or the module cannot be imported or does not register the id.
     """
     module, colon, rest = name.rpartition(":")
     if colon and module != "tstar_envs":
@@ -226,18 +248,18 @@ def find_entry(name: str) -> EnvEntry:
     guess = f"; did you mean {near[0]}?" if near else ";"
     own = ""
     if "/" in rest and not wanted.startswith("tstar/"):
-        own = f"; one of your own is named with the module that registers it: my_module:{rest}"
+        own = f"; name a custom environment with the module that registers it: my_module:{rest}"
     raise UnknownOption(
         f"unknown environment {name!r}{guess} valid: {', '.join(e.name for e in list_envs())}{own}"
     )
 
 
 def registered(cls: type, options: Mapping[str, Any]) -> EnvEntry | None:
-    """Entry of an environment, however it is made: by its id, or from its class; None if there is none.
+    """Find the entry of an environment by its class and options; None if there is none.
 
     Args:
-        cls: its class; one that no entry names is played as the class that it extends.
-        options: that it is made with. Of several entries of a class that one counts whose ``kwargs`` are among them, else the first.
+        cls: class of the environment. A class without an entry is treated as its base class.
+        options: options of the environment. Of several entries of a class, the one whose ``kwargs`` are among them; else the first.
     """
     for base in cls.__mro__:
         those = [entry for entry in list_envs() if _names(entry.entry_point, base)]
@@ -250,16 +272,16 @@ def registered(cls: type, options: Mapping[str, Any]) -> EnvEntry | None:
 
 
 def _names(entry_point: str, cls: type) -> bool:
-    """True if an entry point leads to a class, by whatever module; none is imported to find out."""
+    """Check whether an entry point leads to a class, through any module; imports nothing."""
     module, _, name = entry_point.partition(":")
-    if cls.__module__ == "__main__" and cls.__name__ == name:  # the module that registers it, run as a script
+    if cls.__module__ == "__main__" and cls.__name__ == name:  # the registering module, run as a script
         script = getattr(sys.modules["__main__"], "__file__", None) or ""
         return Path(script).stem == module.rpartition(".")[2] or module == "__main__"
     return getattr(sys.modules.get(module), name, None) is cls
 
 
 def _entry_of_module(module: str, wanted: str) -> EnvEntry:
-    """An environment that a module registers; its id keeps the module, so that it is found from any process."""
+    """Find an environment that a module registers; its id keeps the module, for other processes."""
     try:
         import_module(module)
     except ImportError as error:
@@ -269,7 +291,7 @@ def _entry_of_module(module: str, wanted: str) -> EnvEntry:
         ) from error
     except (KeyboardInterrupt, TStarError):
         raise
-    except BaseException as error:  # foreign code, sys.exit() included
+    except BaseException as error:  # user code, sys.exit() included
         raise UnknownOption(
             f"{raised(f'importing {module!r}', error)}: it should register {wanted!r}"
         ) from error
@@ -284,14 +306,14 @@ core.entry_of = registered
 
 
 def register_all() -> None:
-    """Register every id with Gymnasium; a second call does nothing (a second import path must not warn)."""
+    """Register every id with Gymnasium; idempotent, so that a second import path does not warn."""
     for entry in ENTRIES:
         _register(entry)
 
 
 def _register(entry: EnvEntry) -> None:
     if entry.id not in gym.registry:
-        # No max_episode_steps: the horizon is the environment's own and truncates there.
+        # No max_episode_steps: the environment truncates at its own horizon.
         gym.register(
             id=entry.id, entry_point=entry.entry_point, kwargs=dict(entry.kwargs), order_enforce=True
         )
@@ -310,21 +332,26 @@ _READERS: dict[Any, Callable[[str], Any]] = {
 def parse_options(
     entry: EnvEntry, pairs: Iterable[str], elsewhere: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Read ``key=value`` pairs as options of an environment.
+    """Parse ``key=value`` pairs into options of an environment.
+
+    Example:
+        >>> from tstar_envs import find_entry, parse_options
+        >>> parse_options(find_entry("sokoban-easy"), ["horizon=30", "split=valid"])
+        {'horizon': 30, 'split': 'valid'}
 
     Args:
-        entry: whose options.
-        pairs: as typed; of several for one key the last counts.
-        elsewhere: options that the command has its own name for, for example ``{"split": "--split"}``.
+        entry: entry of the environment.
+        pairs: as typed. The last of several pairs for one key counts.
+        elsewhere: options for which the command has its own name, such as ``{"split": "--split"}``.
 
     Raises:
-        UnknownOption: not a pair, no such option (the valid ones are listed), or a value of another type.
+        UnknownOption: not a pair, an unknown option (the message lists the valid ones), or a value of another type.
     """
     elsewhere = elsewhere or {}
     typed = {
         name: _members(annotation)
         for name, annotation in entry.load_class().option_types().items()
-        # Objects cannot be typed in, what makes the id is fixed, and render_mode belongs to the command.
+        # Left out: objects, which cannot be typed; the options that define the id; render_mode, which belongs to the command.
         if set(_members(annotation)) <= {*_READERS, types.NoneType}
         and name not in {*entry.kwargs, *elsewhere, "render_mode"}
     }
@@ -336,7 +363,7 @@ def parse_options(
                 f"an option is written key=value, got {pair!r}; {entry.id} has: {', '.join(sorted(typed))}"
             )
         if name in elsewhere:
-            raise UnknownOption(f"{name} is no option of its own here: use {elsewhere[name]} {value}")
+            raise UnknownOption(f"{name} is not an environment option here: use {elsewhere[name]} {value}")
         if name not in typed:
             raise UnknownOption(f"{entry.id} has no option {name!r}; valid: {', '.join(sorted(typed))}")
         options[name] = _read(name, value, typed[name])
@@ -344,7 +371,7 @@ def parse_options(
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    """The types of a union, or the one type."""
+    """List the types of a union, or the one type."""
     return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
 
@@ -368,14 +395,13 @@ def _read(name: str, value: str, members: tuple[Any, ...]) -> Any:
 
 
 def refuse_repeats(arguments: Sequence[str], names: Collection[str]) -> None:
-    """Refuse an option that is given twice, of which the last value would count and the other be lost without a word.
+    """Reject an option given twice, since only its last value would count.
 
     Args:
-        arguments: of a command line.
-        names: the options that are looked for, as ``--env``.
+        names: options to check, such as ``--env``.
 
     Raises:
-        UnknownOption: one is there twice; the message shows both values.
+        UnknownOption: an option occurs twice; the message shows both values.
     """
     seen: dict[str, str] = {}
     for place, argument in enumerate(arguments):

@@ -1,4 +1,4 @@
-"""Rollouts: groups of episodes played in step, and their records."""
+"""Rollouts: groups of episodes in lockstep, and their records."""
 
 from __future__ import annotations
 
@@ -18,13 +18,22 @@ Infos = list[dict[str, Any] | None]
 
 
 class GroupEnv:
-    """Row r plays task ``r // group_size``; built by ``make_group``.
+    """Group of environments that step together; row r plays task ``r // group_size``. Made by ``make_group``.
+
+    Example:
+        >>> from tstar_envs import make_group
+        >>> group = make_group("sokoban-easy", tasks=[0, 1], group_size=2)
+        >>> observations, infos = group.reset()
+        >>> replies = [env.oracle() for env in group.envs]
+        >>> observations, rewards, terminated, truncated, infos = group.step(replies)
+        >>> group.running
+        [True, True, True, True]
 
     Attributes:
-        envs: the rows' environments.
-        tasks: the tasks, by id or index within the split.
+        envs: environments, one per row.
+        tasks: tasks, by id or index within the split.
         group_size: rows per task.
-        errors: for each row why its episode failed, None where it did not (see ``step``).
+        errors: per row, why its episode failed; None if it did not (see ``step``).
     """
 
     def __init__(
@@ -40,7 +49,7 @@ class GroupEnv:
         return len(self.envs)
 
     def reset(self, tasks: Sequence[str | int] | None = None) -> tuple[list[str], list[dict[str, Any]]]:
-        """Start every row's episode; ``tasks`` (as many as before) replaces the tasks.
+        """Reset every row; ``tasks`` (as many as before) replaces the tasks.
 
         Returns:
             Observations and infos, one per row.
@@ -60,15 +69,15 @@ class GroupEnv:
         return [obs for obs, _ in results], [info for _, info in results]
 
     def replay(self, prefixes: Sequence[Sequence[str]], *, tolerant: bool = False) -> None:
-        """Start every row anew and play recorded replies again, so that each stands where its prefix ends.
+        """Reset every row and replay a recorded prefix in each.
 
         Args:
-            prefixes: per row, the replies to play; they may differ in number.
+            prefixes: per row, the replies to play; their numbers may differ.
             tolerant: see ``step``.
 
         Raises:
             InfrastructureError: see ``step``.
-            ResetNeeded: a prefix goes on after its episode is over.
+            ResetNeeded: a prefix continues after its episode is over.
         """
         if len(prefixes) != len(self.envs):
             raise UnknownOption(
@@ -82,20 +91,20 @@ class GroupEnv:
     def step(
         self, replies: Sequence[str | None], *, tolerant: bool = False
     ) -> tuple[list[str | None], list[float | None], list[bool | None], list[bool | None], Infos]:
-        """Play one reply per row.
+        """Step every running row with one reply.
 
         Args:
-            replies: a string for each running row, None for each finished one.
-            tolerant: a row whose infrastructure fails leaves and ``errors`` says why, instead of the error being raised.
+            replies: a string for each running row, None for each finished row.
+            tolerant: if a row's infrastructure fails, drop the row and keep the error in ``errors`` instead of raising it.
 
         Returns:
-            Observations, rewards, terminated, truncated and infos, one entry per row; None where the row was finished before, or
-            has failed now: a failed row has no reward, not one of 0.
+            Observations, rewards, terminated, truncated and infos, one entry per row. None for rows that were finished before or
+                failed now: a failed row has no reward, not a reward of 0.
 
         Raises:
-            InfrastructureError: a search service failed; nothing was played, so that the same step may be tried again.
-            EnvironmentFailed: an environment, which may be anybody's code, raised something or returned what it must not.
-            ResetNeeded: a reply for a finished row, or none for a running one.
+            InfrastructureError: a search service failed. Nothing was played, and the same step may be retried.
+            EnvironmentFailed: an environment (possibly custom code) raised or returned an invalid value.
+            ResetNeeded: a reply for a finished row, or none for a running row.
         """
         if len(replies) != len(self.envs):
             raise UnknownOption(
@@ -107,7 +116,7 @@ class GroupEnv:
                 state = (
                     "is still running and needs a reply"
                     if running
-                    else f"{left} and takes None; call reset() to start anew"
+                    else f"{left} and takes None; call reset() to start again"
                 )
                 raise ResetNeeded(f"row {row} {state}")
         results = self._play(
@@ -125,7 +134,7 @@ class GroupEnv:
     def _play(
         self, replies: dict[int, str], tolerant: bool
     ) -> dict[int, tuple[str, float, bool, bool, dict[str, Any]]]:
-        """Play one reply in each of some rows; a row that fails has no result."""
+        """Play one reply in each of the given rows; a row that fails has no result."""
         if not replies:
             return {}
         rows = list(replies)
@@ -141,34 +150,34 @@ class GroupEnv:
                 self._running[row] = not (results[row][2] or results[row][3])
         return results
 
-    def leave(self, row: int) -> None:
-        """Give a running row up: it takes no more replies until ``reset``.
+    def drop(self, row: int) -> None:
+        """Drop a running row: it takes no more replies until ``reset``.
 
         Raises:
-            ResetNeeded: the row does not run.
+            ResetNeeded: the row is not running.
         """
         if not self._running[row]:
-            raise ResetNeeded(f"row {row} does not run and cannot leave; call reset() to start anew")
+            raise ResetNeeded(f"row {row} is not running and cannot be dropped; call reset() to start again")
         self._running[row] = False
 
     @property
     def running(self) -> list[bool]:
-        """Which rows still play."""
+        """Per row, True if it is still running."""
         return list(self._running)
 
 
 def make_group(env_id: str, tasks: Sequence[str | int], group_size: int, **kwargs: Any) -> GroupEnv:
-    """Many episodes side by side.
+    """Make a group of environments that step in lockstep; see ``GroupEnv`` for an example.
 
     Args:
-        env_id: registered id or its short name.
+        env_id: registered id or short name.
         tasks: ids, or indexes within the split given by ``split=`` (default test).
         group_size: rows per task.
-        **kwargs: options of the environment.
+        **kwargs: options of the environments.
 
     Raises:
-        UnknownOption: a group size that is no whole number of at least 1, or one task instead of several.
-        EnvironmentFailed: the environment's class cannot be made; what it raised is named.
+        UnknownOption: the group size is not a whole number of at least 1, or ``tasks`` is a single task instead of a list.
+        EnvironmentFailed: the constructor of the environment raised; the message names the error.
     """
     if not is_whole(group_size) or group_size < 1:
         raise UnknownOption(f"group_size must be a whole number of at least 1, got {group_size!r}")
@@ -185,20 +194,17 @@ def make_group(env_id: str, tasks: Sequence[str | int], group_size: int, **kwarg
 
 
 class Player(Protocol):
-    """Who plays the rows of a group."""
+    """Policy of the rows of a group."""
 
     def replies(self, rows: Sequence[int]) -> Mapping[int, str]:
-        """Decide what the running rows say.
-
-        Args:
-            rows: their indexes.
+        """Choose the replies of the running rows.
 
         Returns:
-            The reply of each row. A row that is left out is not played on: what its episode says about that is the player's to write.
+            Replies by row. A row without a reply is dropped; the player notes the reason in its episode.
         """
 
     def played(self, row: int, result: StepResult) -> None:
-        """Hear what came of the row's last reply; its episode has the step already. A row whose infrastructure failed hears nothing."""
+        """Receive the recorded result of a row's reply; not called if its infrastructure failed."""
 
 
 def new_episode(
@@ -210,15 +216,15 @@ def new_episode(
     sample: int = 0,
     seed: int | None = None,
 ) -> Episode:
-    """The record of an episode that is about to be reset.
+    """Create the record of an episode before its reset.
 
     Args:
-        env: where it will be played.
-        entry: its entry in the table.
-        agent: how the record calls who plays.
+        env: environment that will play it.
+        entry: registry entry of the environment.
+        agent: name of the agent in the record.
         task: task id.
-        sample: number of the episode among those of the task.
-        seed: of the agent's sampling, None if it has none.
+        sample: number of the episode among those of the same task.
+        seed: seed of the agent's sampling, None if it has none.
     """
     return Episode(
         env=entry.id,
@@ -235,20 +241,36 @@ def new_episode(
 
 
 def play_group(group: GroupEnv, episodes: Sequence[Episode], player: Player) -> None:
-    """Play every running row of a group to its end, writing into its episode.
+    """Roll out a group of episodes in lockstep and record them.
 
-    A row whose infrastructure fails ends without a result: its episode's ``ended`` is ``error``, and the others play on.
+    If a row's infrastructure fails, its episode ends without a result (``ended`` is ``error``) and the others continue.
+
+    Example:
+        >>> from tstar_envs import find_entry, make_group, new_episode, play_group
+        >>> class Expert:
+        ...     def replies(self, rows):
+        ...         return {row: group.envs[row].oracle() for row in rows}
+        ...     def played(self, row, result):
+        ...         pass
+        >>> group = make_group("sokoban-easy", tasks=[0], group_size=2)
+        >>> entry, task = find_entry("sokoban-easy"), group.envs[0].task_ids()[0]
+        >>> episodes = [new_episode(env, entry, "expert", task) for env in group.envs]
+        >>> for episode, observation, info in zip(episodes, *group.reset()):
+        ...     episode.begin(observation, info)
+        >>> play_group(group, episodes, Expert())
+        >>> [episode.success for episode in episodes]
+        [True, True]
 
     Args:
-        group: environments, one per row, reset or replayed.
+        group: environments, one per row, after a reset or replay.
         episodes: one per row, begun.
-        player: decides what is replied.
+        player: chooses the replies.
     """
     while rows := [row for row, running in enumerate(group.running) if running]:
         replies = player.replies(rows)
         for row in rows:
             if row not in replies:
-                group.leave(row)
+                group.drop(row)
         observations, rewards, terminated, truncated, infos = group.step(
             [replies.get(r) for r in range(len(group))], tolerant=True
         )
@@ -267,7 +289,7 @@ def play_group(group: GroupEnv, episodes: Sequence[Episode], player: Player) -> 
 
 
 def write_step(episode: Episode, reply: str, result: StepResult) -> None:
-    """Write a turn, and the end if it was the last."""
+    """Record a turn, and the end of the episode if it was the last."""
     episode.add(reply, result.observation, result.info)
     if result.over:
         episode.end(result.reward, result.terminated, result.info)

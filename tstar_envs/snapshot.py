@@ -1,4 +1,4 @@
-"""Snapshots of an episode, keys of states, and the checks that both fit."""
+"""Snapshots of an episode, state keys, and checks that a snapshot fits."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tstar_envs.utils import is_whole
 
 
 def state_hasher(task_id: str) -> hashlib.blake2b:
-    """What the keys of all states of a task start from."""
+    """Hasher that the keys of all states of a task start from."""
     return hashlib.blake2b(f"{task_id}\0".encode("utf-8", "surrogatepass"), digest_size=16)
 
 
 def hash_state(hasher: hashlib.blake2b, fingerprint: bytes) -> str:
-    """The key of a state, from its task's ``state_hasher`` and what is equal exactly for equal states of the task."""
+    """Hash a state, given its task's ``state_hasher`` and a fingerprint that is equal exactly for equal states."""
     own = hasher.copy()
     own.update(fingerprint)
     return own.hexdigest()
 
 
 State = TypeVar("State")
-# Options that a state does not depend on: where tasks come from (their contents count), how long an episode is, how it is worded.
+# Options that a state does not depend on: the source of the tasks (their contents count), the horizon, the phrasing.
 _INDIFFERENT = frozenset(
     {
         "commands",
@@ -44,7 +44,7 @@ _INDIFFERENT = frozenset(
 
 
 class Origin(NamedTuple):
-    """Where a snapshot was taken: the class of the environment, its options that a state depends on, and a digest of its task's data."""
+    """Origin of a snapshot: environment class, options that matter to a state, digest of the task."""
 
     environment: str
     options: tuple[tuple[str, str], ...]
@@ -53,7 +53,17 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Generic[State]):
-    """Everything an episode's future depends on; immutable and picklable."""
+    """Snapshot of an episode: everything its future depends on. Immutable and picklable.
+
+    Example:
+        >>> from tstar_envs import find_entry
+        >>> env = find_entry("sokoban-easy").make()
+        >>> observation, info = env.reset(options={"task": 0})
+        >>> start = env.snapshot()
+        >>> _ = env.step(env.oracle())
+        >>> env.restore(start)[0] == observation
+        True
+    """
 
     task_id: str
     split: str
@@ -66,13 +76,13 @@ class Snapshot(Generic[State]):
     origin: Origin
 
     def check(self, origin: Origin) -> None:
-        """Refuse a snapshot that was taken elsewhere, or whose plain fields hold something else than ``snapshot()`` put there.
+        """Reject a snapshot of another origin, or with invalid fields.
 
         Args:
-            origin: of the environment that is to continue from it.
+            origin: origin of the environment that is to restore it.
 
         Raises:
-            UnknownOption: what differs is named.
+            UnknownOption: it does not fit; the message names the difference.
         """
         if self.origin != origin:
             raise UnknownOption(
@@ -89,7 +99,7 @@ class Snapshot(Generic[State]):
         )
         if not right:
             raise UnknownOption(
-                f"this snapshot is damaged: {self!r:.200}; restore takes what snapshot() gave, as it was"
+                f"this snapshot is damaged: {self!r:.200}; restore takes a snapshot made by snapshot(), unchanged"
             )
 
 
@@ -108,11 +118,10 @@ def _difference(theirs: Origin, ours: Origin, task_id: str) -> str:
 
 
 def options_of_state(cls: type, given: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """The options that a state depends on, with their values as text, those left out with their defaults.
+    """List the options that a state depends on, as text, including defaults.
 
     Args:
-        cls: class of the environment.
-        given: keyword arguments it was made with.
+        given: keyword arguments of the constructor.
     """
     parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
     defaults = {
@@ -128,5 +137,5 @@ def options_of_state(cls: type, given: Mapping[str, Any]) -> tuple[tuple[str, st
 
 
 def digest(content: str) -> str:
-    """A short digest of a text."""
+    """Compute a short digest of a text."""
     return hashlib.blake2b(content.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

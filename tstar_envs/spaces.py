@@ -1,8 +1,8 @@
-"""A space of strings.
+"""Space of strings.
 
-Not ``gymnasium.spaces.Text``: that one rejects spaces and newlines by default, and in an ``AsyncVectorEnv`` with
-shared memory it returns stale padding instead of the observation, because its buffer is read once, when the vector is made.
-This one is read whenever it is looked at (``SharedTexts``), so ``gym.make_vec(..., vectorization_mode="async")`` works as it is.
+``gymnasium.spaces.Text`` does not fit: it rejects spaces and newlines by default. In an ``AsyncVectorEnv`` with shared memory it
+also returns stale padding instead of the observation, because its buffer is read once, when the vector is made. This space reads
+the buffer on every access (``SharedTexts``), so ``gym.make_vec(..., vectorization_mode="async")`` works as it is.
 """
 
 from __future__ import annotations
@@ -26,12 +26,17 @@ from gymnasium.wrappers.utils import create_zero_array
 
 
 class Unicode(Space[str]):
-    """All strings of ``min_length`` to ``max_length`` characters.
+    """Space of all strings of ``min_length`` to ``max_length`` characters.
+
+    Example:
+        >>> from tstar_envs import Unicode
+        >>> "two words" in Unicode(max_length=20)
+        True
 
     Args:
-        max_length: longest member, in characters.
-        min_length: shortest member.
-        seed: seeds ``sample``.
+        max_length: maximum length, in characters.
+        min_length: minimum length, in characters.
+        seed: seed of ``sample``.
     """
 
     def __init__(self, max_length: int, min_length: int = 0, seed: int | None = None) -> None:
@@ -43,17 +48,17 @@ class Unicode(Space[str]):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """Strings have no fixed-size array form."""
+        """Always False: strings have no fixed-size array form."""
         return False
 
     def sample(self, mask: None = None, probability: None = None) -> str:
-        """A string of at most 32 printable ASCII characters (full-range samples would be unreadable)."""
+        """Sample a string of at most 32 printable ASCII characters (full-range samples would be unreadable)."""
         longest = min(self.max_length, max(32, self.min_length))
         length = int(self.np_random.integers(self.min_length, longest + 1))
         return "".join(string.printable[i] for i in self.np_random.integers(0, 95, size=length))
 
     def contains(self, x: Any) -> bool:
-        """Whether ``x`` is a string within the bounds."""
+        """Check whether ``x`` is a string within the bounds."""
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length
 
     def __repr__(self) -> str:
@@ -70,14 +75,13 @@ class Unicode(Space[str]):
 
 
 class SharedTexts(Sequence[str]):
-    """The newest text of each environment of an ``AsyncVectorEnv``, read from the memory that its workers write to.
+    """Latest text of each environment of an ``AsyncVectorEnv``, read from the workers' shared memory.
 
-    A deep copy, which is what the vector hands out unless it is made with ``copy=False``, is a plain tuple of strings.
+    A deep copy is a plain tuple of strings; the vector returns deep copies unless made with ``copy=False``.
 
     Args:
-        memory: for each environment ``slot`` bytes: four with the length of the text, then the text.
-        slot: bytes of one environment.
-        count: environments.
+        memory: ``slot`` bytes per environment: four with the length of the text, then the text.
+        slot: bytes per environment.
     """
 
     def __init__(self, memory: Any, slot: int, count: int) -> None:
@@ -117,8 +121,8 @@ class SharedTexts(Sequence[str]):
         return repr(self[:])
 
 
-_LENGTH = 4  # bytes in front of a text
-_WIDEST = 4  # bytes of a character
+_LENGTH = 4  # bytes of the length prefix
+_WIDEST = 4  # bytes per character, at most
 
 
 def _slot(space: Unicode) -> int:
@@ -145,12 +149,12 @@ def _write(space: Unicode, index: int, value: str, shared_memory: Any) -> None:
 
 
 def _zero(space: Unicode) -> str:
-    """The shortest text, with which ``FrameStackObservation`` and ``DelayObservation`` fill what is not there yet."""
+    """Make the shortest text; ``FrameStackObservation`` and ``DelayObservation`` pad with it."""
     return " " * space.min_length
 
 
 def _differing(spaces: Sequence[Unicode]) -> TupleSpace[Any]:
-    """As gymnasium does with its ``Text``, for ``make_vec`` with ``observation_mode="different"``."""
+    """Build a tuple space for ``make_vec`` with ``observation_mode="different"``, as gymnasium does for ``Text``."""
     return TupleSpace([copy.deepcopy(space) for space in spaces], seed=copy.deepcopy(spaces[0].np_random))
 
 

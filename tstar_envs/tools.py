@@ -1,4 +1,4 @@
-"""Actions as typed tools, for agents and harnesses that call functions instead of writing action lines."""
+"""Typed tools: actions for agents and harnesses that call functions instead of writing action lines."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from tstar_envs.data.files import parse_json
 from tstar_envs.errors import BadData
 from tstar_envs.react import closing_bracket, render_reply
 
-# What follows the rules where a model calls these tools: the rules describe actions as text.
+# Follows the rules if a model calls these tools, since the rules describe actions as text.
 TOOLS_NOTE = "Act by calling one of the tools in each turn, instead of writing an Action line; what you think may stand before the call."
 
 NOT_PLAYED = "Not played: one call is played in each turn, the first."
 
 
 class BadCall(ValueError):
-    """A call that no tool takes: another name, an argument that is missing, unknown or not among the choices."""
+    """Invalid tool call: unknown name, or an argument that is missing, unknown or not among the choices."""
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One kind of action.
+    """One kind of action as a function.
 
     Attributes:
-        name: of the function.
-        description: what it does, for the model.
-        action: the action text, with the parameters in braces: ``search[{query}]``.
-        parameters: name -> what it is; all are strings and all are required.
-        choices: for parameters that take one of a few values.
+        name: name of the function.
+        description: description of the function for the model.
+        action: template of the action, with the parameters in braces: ``search[{query}]``.
+        parameters: parameter name -> description; all are required strings.
+        choices: valid values of parameters that have only a few.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Tool:
     choices: Mapping[str, tuple[str, ...]]
 
     def schema(self) -> dict[str, Any]:
-        """The tool's schema in the form that chat APIs take (``tools=[...]``)."""
+        """Build the tool's schema for chat APIs (``tools=[...]``)."""
         properties = {
             name: {
                 "type": "string",
@@ -61,10 +61,10 @@ class Tool:
         }
 
     def text(self, arguments: Mapping[str, Any]) -> str:
-        """The action that a call stands for.
+        """Render a call as an action.
 
         Raises:
-            BadCall: an argument is missing, unknown, no string, or none of the choices.
+            BadCall: an argument is missing, unknown, not a string, or not among the choices.
         """
         if arguments.keys() != self.parameters.keys():
             raise BadCall(
@@ -93,7 +93,7 @@ def tool(
 
 
 def call_of(tools: tuple[Tool, ...], action: str) -> tuple[str, dict[str, str]] | None:
-    """The call that stands for an action: (name, arguments), the reverse of ``action_of``; None where no tool can say it."""
+    """Find the call (name, arguments) for an action, the reverse of ``action_of``; None if impossible."""
     for one in tools:
         pieces = re.split(r"(\{\w+\})", one.action)
         pattern = "".join(
@@ -114,14 +114,13 @@ _QUOTES = {'"': '"', "'": "'", "`": "`", "\u201c": "\u201d", "\u2018": "\u2019"}
 
 
 def written_call(tools: tuple[Tool, ...], action: str) -> str:
-    """The action that a call written as text stands for, such as ``search("Oslo")``, ``move[Up]`` or ``stack(block="a", onto="b")``.
+    """Convert a call written as text, such as ``search("Oslo")``, ``move[Up]`` or ``stack(block="a", onto="b")``, to its action.
 
     Args:
-        tools: of the environment.
-        action: as it was read from a reply.
+        action: action as parsed from a reply.
 
     Returns:
-        ``action`` itself where it is no call of a tool, or one that does not fit it.
+        ``action`` itself if it is not a valid call of a tool.
     """
     match = _CALL.match(action)
     one = next((one for one in tools if match is not None and one.name == match[1].lower()), None)
@@ -132,7 +131,7 @@ def written_call(tools: tuple[Tool, ...], action: str) -> str:
     inside = action[match.end() : end].strip() if end >= 0 else ""
     if match[2] == "[" and one.action.startswith(
         f"{one.name}["
-    ):  # the environment's own form; what follows it is its business
+    ):  # the environment's own form, which parses the rest itself
         plain = _unquoted(inside)
         return f"{one.name}[{plain}]{action[end + 1 :]}" if end >= 0 and plain != inside else action
     names = list(one.parameters)
@@ -155,7 +154,7 @@ def written_call(tools: tuple[Tool, ...], action: str) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """A text without one pair of quotes around the whole."""
+    """Strip one pair of quotes around the whole text."""
     closing = _QUOTES.get(text[:1])
     if closing is None or len(text) < 2 or not text.endswith(closing):
         return text
@@ -164,7 +163,7 @@ def _unquoted(text: str) -> str:
 
 
 def _choice(value: str, choices: tuple[str, ...] | None) -> str | None:
-    """A value as a parameter takes it: as one of its choices, in whatever case it came; None where it is none of them."""
+    """Find a value among the choices of a parameter, in any case; None if it is not among them."""
     return (
         value
         if choices is None
@@ -172,41 +171,39 @@ def _choice(value: str, choices: tuple[str, ...] | None) -> str | None:
     )
 
 
-# The beginning of what may be a tag: <think>, </action>, <|channel|>, [/think].
+# Beginnings of possible tags: <think>, </action>, <|channel|>, [/think].
 _MARK = re.compile(r"[<\u25c1](?=[\s/|]*+[^\W\d])|\[(?=[\s/]*+(?:think|thought|reason))", re.IGNORECASE)
 
 
 def inert(thought: str) -> str:
-    """A separate thought in which nothing can be read as its end or as an action."""
+    """Neutralize markup in a separate thought, so that nothing in it parses as an action."""
     return _MARK.sub("\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}", thought)
 
 
 def _in_case(value: Any, choices: tuple[str, ...] | None) -> Any:
-    """An argument as the tool writes it, where it is one of the choices in another case."""
+    """Convert an argument to the case of its choice, if it is one."""
     return (_choice(value.strip(), choices) or value) if isinstance(value, str) and choices else value
 
 
 def reply_to_call(tools: tuple[Tool, ...], name: str, arguments: str, thought: str = "") -> tuple[str, str]:
-    """What is played of a model's call: the reply, and what is wrong with the call ("" if nothing).
+    """Convert a model's call to a reply, with the fault of the call ("" if valid).
 
-    A call that no tool takes is played as an invalid action that quotes it, which costs a step.
+    An invalid call is played as an invalid action that quotes it; this costs a step.
 
     Args:
-        tools: of the environment.
-        name: of the function that was called.
-        arguments: JSON text, as the chat API gives it.
-        thought: what the model said before the call.
+        arguments: JSON text from the chat API.
+        thought: text of the model before the call.
     """
     said = " ".join(inert(thought).split())
     try:
         return render_reply(said, action_of(tools, name, arguments)), ""
     except BadCall as error:
-        # In one line, without tags, and with words in front that no action has: nothing of a broken call is read as an action.
+        # One line, without tags, and with a prefix that no action has: nothing in a broken call parses as an action.
         return render_reply(said, f"no call: {inert(' '.join(f'{name}({arguments})'.split()))}"), str(error)
 
 
 def _object_in(arguments: str) -> str:
-    """The JSON object in arguments: out of a text in JSON, a block, or the tag that ends a call."""
+    """Extract the arguments' JSON object from a JSON string, a fenced block, or a closing tag."""
     text = arguments.strip().removesuffix("</tool_call>").strip()
     if text.startswith("```"):
         text = text.partition("\n")[2].removesuffix("```").strip()
@@ -220,17 +217,15 @@ def _object_in(arguments: str) -> str:
 
 
 def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:
-    """The action that a model's call stands for.
+    """Convert a model's call to an action.
 
     Args:
-        tools: of the environment.
-        name: of the function that was called.
-        arguments: JSON text, as the chat API gives it.
+        arguments: JSON text from the chat API.
 
     Raises:
-        BadCall: no such tool, arguments that are no JSON object, or wrong ones.
+        BadCall: unknown tool, arguments that are not a JSON object, or invalid ones.
     """
-    # Some servers leave a name space in front of the name, or a mark of the model's own form behind it.
+    # Some servers put a namespace before the name, or a mark of the model's own format after it.
     called = name.removeprefix("functions.").partition("<|")[0].strip().lower()
     for one in tools:
         if one.name.lower() == called:
@@ -240,6 +235,6 @@ def action_of(tools: tuple[Tool, ...], name: str, arguments: str) -> str:
                 raise BadCall(
                     f"{name}: the arguments are no JSON object: {error}; got {arguments!r:.200}"
                 ) from error
-            # As in an action line, case is the model's own business.
+            # As in an action line, any case is accepted.
             return one.text({key: _in_case(value, one.choices.get(key)) for key, value in given.items()})
     raise BadCall(f"there is no tool {name!r}; valid: {', '.join(one.name for one in tools)}")

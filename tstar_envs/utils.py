@@ -1,4 +1,4 @@
-"""Small helpers: choices of options, counts with nouns, repeatable draws, canonical texts, self-contained pages."""
+"""Small helpers: option checks, counts with nouns, reproducible random numbers, canonical JSON, safe HTML."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def check_option(name: str, value: object, valid: Sequence[object]) -> None:
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether a value is a whole number; numpy's are welcome, truth values are none."""
+    """Check whether a value is an integer, NumPy's included; bools are not."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """``1 task``, ``2,000 tasks``; ``plural`` where it is not the noun with an s."""
+    """Format a count: ``1 task``, ``2,000 tasks``. ``plural`` is for irregular nouns."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
@@ -37,25 +37,31 @@ T = TypeVar("T")
 
 
 class StableRandom:
-    """Uniform draws built on ``random.Random.random`` alone."""
+    """Reproducible random numbers, built on ``random.Random.random`` alone.
+
+    Example:
+        >>> from tstar_envs import StableRandom
+        >>> StableRandom("seed").below(100) == StableRandom("seed").below(100)
+        True
+    """
 
     def __init__(self, seed: int | str) -> None:
         self._uniform = random.Random(seed).random
 
     def below(self, bound: int) -> int:
-        """A uniform integer in ``[0, bound)``."""
+        """Draw an integer uniformly from ``[0, bound)``."""
         return int(self._uniform() * bound)
 
     def chance(self, probability: float) -> bool:
-        """True with the given probability."""
+        """Return True with the given probability."""
         return self._uniform() < probability
 
     def choice(self, items: Sequence[T]) -> T:
-        """One item, uniformly."""
+        """Draw one item uniformly."""
         return items[self.below(len(items))]
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
-        """A new list in uniform random order (Fisher-Yates)."""
+        """Shuffle into a new list (Fisher-Yates)."""
         result = list(items)
         for last in range(len(result) - 1, 0, -1):
             other = self.below(last + 1)
@@ -64,9 +70,9 @@ class StableRandom:
 
 
 def canonical(value: Any) -> str:
-    """Plain values as one line of JSON in ASCII: names sorted, sets in order, dataclasses and mappings as objects.
+    """Serialize plain values to one line of ASCII JSON: names sorted, sets ordered, dataclasses and mappings as objects.
 
-    Not ``repr``, whose escapes depend on the version of Python, and which gives sets in the order of their hashes.
+    Not ``repr``: its escapes depend on the version of Python, and it lists sets in the order of their hashes.
     """
     return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":"), default=_plain)
 
@@ -82,7 +88,7 @@ def _plain(value: Any) -> Any:
 
 
 def digest_all(texts: Iterable[str]) -> str:
-    """A digest of several texts in their order; where one ends and the next begins counts."""
+    """Hash several texts in order; their boundaries count."""
     hasher = hashlib.blake2b(digest_size=16)
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
@@ -92,9 +98,9 @@ def digest_all(texts: Iterable[str]) -> str:
 
 
 def script_json(data: Any) -> str:
-    """JSON that no HTML parser takes for markup and no script parser for a line break, whatever its texts are.
+    """Serialize to JSON that is safe inside an HTML script element, whatever its texts are.
 
-    Brackets and the ampersand are escaped here, U+2028, half a surrogate pair and all else beyond ASCII by ``ensure_ascii``.
+    Angle brackets and ampersands are escaped here; U+2028, lone surrogates and everything else beyond ASCII by ``ensure_ascii``.
 
     Raises:
         ValueError: a number is not finite.
@@ -106,7 +112,7 @@ def script_json(data: Any) -> str:
 
 
 def content_policy(script: str, style: str) -> str:
-    """A Content-Security-Policy under which a page uses these two sources and loads nothing: a second lock behind the escaping."""
+    """Build a Content-Security-Policy for a page with two inline sources, as a second defense."""
     return (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"

@@ -109,7 +109,7 @@ def _episode_rows(
     extra: list[Row] = []
     over = False
     while not over:
-        expert = env.oracle(wording=rng.randrange(style.wordings))
+        expert = env.oracle(paraphrase=rng.randrange(style.wordings))
         if expert is None:  # unsolvable: an unproved practice task, or lost to a mistake
             return []
         try:
@@ -153,7 +153,7 @@ def _contrast_row(
     """Make a contrast row: context, a failed branch, a successful one, then the expert's reply."""
     here = env.snapshot()
     branches = []
-    for reply in (env.mistake(str(rng.random())), env.oracle(wording=rng.randrange(4)) or expert):
+    for reply in (env.mistake(str(rng.random())), env.oracle(paraphrase=rng.randrange(4)) or expert):
         observation, *_ = env.step(reply)
         env.restore(here)
         parsed = parse_reply(reply)

@@ -26,7 +26,7 @@ from spread import spread
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tstar_envs import find_entry, task_set
-from tstar_envs.evaluation.runner import Seat, Setting, play_all
+from tstar_envs.evaluation.runner import Setting, Worker, play_all
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,12 @@ def _scripts(name: str, number: int) -> list[Script]:
 
 
 def _in_process(name: str, scripts: Sequence[Script]) -> float:
-    seat = Seat(task_set(name, limit=1).make(), Scripted(scripts))
+    worker = Worker(task_set(name, limit=1).make(), Scripted(scripts))
     began = time.perf_counter()
     played = list(
-        play_all([seat], Setting(find_entry(name), "scripted"), [(s.task, n) for n, s in enumerate(scripts)])
+        play_all(
+            [worker], Setting(find_entry(name), "scripted"), [(s.task, n) for n, s in enumerate(scripts)]
+        )
     )
     seconds = time.perf_counter() - began
     _check(scripts, [(len(episode.steps), episode.reward) for episode in played])

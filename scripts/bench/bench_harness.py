@@ -24,7 +24,7 @@ from tstar_envs import TextEnv, append_episode, find_entry
 from tstar_envs.agents import ModelOptions, load_agent, more_agents
 from tstar_envs.agents.base import bind_agent
 from tstar_envs.cli.console import make_env
-from tstar_envs.evaluation.runner import Seat, Setting, play_missing
+from tstar_envs.evaluation.runner import Setting, Worker, play_missing
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def main(options: Options) -> None:
         bind_agent(agent, env)
         with TemporaryDirectory() as folder:
             clock, began = time.perf_counter(), time.process_time()
-            for episode in play_missing([Seat(env, agent)], Setting(entry, "oracle"), keys, {}):
+            for episode in play_missing([Worker(env, agent)], Setting(entry, "oracle"), keys, {}):
                 append_episode(Path(folder, "episodes.jsonl"), episode)
             whole.append(time.process_time() - began)
             wall.append(time.perf_counter() - clock)
@@ -107,13 +107,16 @@ def _play(url: str, at_once: int, tasks: int) -> tuple[float, int]:
     entry = find_entry("sokoban-easy")
     first = load_agent("chat", env_id=entry.id, seed=0, model=ModelOptions("any", url))
     agents = more_agents(first, at_once, "chat", lambda: first)
-    seats = [Seat(make_env(entry, {}), agent) for agent in agents]
-    for seat in seats:
-        bind_agent(seat.agent, seat.env)
+    workers = [Worker(make_env(entry, {}), agent) for agent in agents]
+    for worker in workers:
+        bind_agent(worker.agent, worker.env)
     began = time.perf_counter()
     played = list(
         play_missing(
-            seats, Setting(entry, "chat"), [(task, 0) for task in seats[0].env.task_ids("test")[:tasks]], {}
+            workers,
+            Setting(entry, "chat"),
+            [(task, 0) for task in workers[0].env.task_ids("test")[:tasks]],
+            {},
         )
     )
     return time.perf_counter() - began, sum(len(episode.calls) for episode in played)

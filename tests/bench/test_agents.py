@@ -7,7 +7,7 @@ import pytest
 
 from tstar_envs import Episode, MissingExtra, TextEnv, UnknownOption, find_entry
 from tstar_envs.agents import Agent, load_agent
-from tstar_envs.evaluation.runner import BrokenRun, Seat, Setting, agent_seed, play_episode, play_missing
+from tstar_envs.evaluation.runner import BrokenRun, Setting, Worker, agent_seed, play_episode, play_missing
 
 ENTRY = find_entry("hotpotqa")
 
@@ -106,8 +106,8 @@ def test_oracle_solves_and_random_does_not() -> None:
     env, oracle, random = make_env(topk=1), load("oracle"), load("random")
     oracle.bind(env)
     keys = [(task, 0) for task in env.task_ids()[:30]]
-    assert all(e.success for e in play_missing([Seat(env, oracle)], Setting(ENTRY, "n"), keys, {}))
-    played = list(play_missing([Seat(env, random)], Setting(ENTRY, "n"), keys, {}))
+    assert all(e.success for e in play_missing([Worker(env, oracle)], Setting(ENTRY, "n"), keys, {}))
+    played = list(play_missing([Worker(env, random)], Setting(ENTRY, "n"), keys, {}))
     assert sum(e.success for e in played) <= 3
     steps = [s for e in played for s in e.steps]
     assert sum(s.action_valid for s in steps) > 0.9 * len(steps)
@@ -179,7 +179,9 @@ def test_a_broken_run_stops_early() -> None:
     env = make_env()
     keys, seen = [(task, 0) for task in env.task_ids()], []
     with pytest.raises(BrokenRun, match="5 episodes in a row"):
-        for episode in play_missing([Seat(env, load("own_agents:Crashing"))], Setting(ENTRY, "n"), keys, {}):
+        for episode in play_missing(
+            [Worker(env, load("own_agents:Crashing"))], Setting(ENTRY, "n"), keys, {}
+        ):
             seen.append(episode)
     assert len(seen) == 5 and all(e.ended == "error" for e in seen)
 
@@ -189,8 +191,8 @@ def test_done_is_not_played_again_but_errors_are() -> None:
     keys = [(task, 0) for task in env.task_ids()[:4]]
     done = {
         (e.task, e.sample): e
-        for e in play_missing([Seat(env, load("random"))], Setting(ENTRY, "n"), keys[:3], {})
+        for e in play_missing([Worker(env, load("random"))], Setting(ENTRY, "n"), keys[:3], {})
     }
     done[keys[1]].ended = "error"
-    again = list(play_missing([Seat(env, load("random"))], Setting(ENTRY, "n"), keys, done))
+    again = list(play_missing([Worker(env, load("random"))], Setting(ENTRY, "n"), keys, done))
     assert [(e.task, e.sample) for e in again] == [keys[1], keys[3]]

@@ -15,7 +15,7 @@ from tstar_envs.agents import load_agent, more_agents
 from tstar_envs.agents.base import AGENT, bind_agent
 from tstar_envs.agents.load import ModelOptions
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.evaluation.runner import Seat, Setting, play_all
+from tstar_envs.evaluation.runner import Setting, Worker, play_all
 
 ENTRY = find_entry("sokoban-easy")
 HEAD = "import json, sys, os, time\nfor number, line in enumerate(sys.stdin):\n    event = json.loads(line)\n"
@@ -30,13 +30,13 @@ def play(
     (folder / "program.py").write_text(HEAD + body)
     spec = f"command:{sys.executable} '{folder}/program.py' --flag 'two words'"
     load = lambda: load_agent(spec, env_id=ENTRY.id, seed=0, model=ModelOptions(timeout=timeout))  # noqa: E731
-    seats = []
+    workers = []
     for agent in more_agents(load(), at_once, spec, load):
         env = SokobanEnv(horizon=3)
         bind_agent(agent, env)
-        seats.append(Seat(env, agent))
+        workers.append(Worker(env, agent))
     return list(
-        play_all(seats, Setting(ENTRY, "program"), [(task, 0) for task in SokobanEnv().task_ids()[:tasks]])
+        play_all(workers, Setting(ENTRY, "program"), [(task, 0) for task in SokobanEnv().task_ids()[:tasks]])
     )
 
 
@@ -49,7 +49,7 @@ def test_a_program_plays_and_receives_what_an_agent_may_know(tmp_path: Path) -> 
     )
     received = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert len({pid for pid, _, _ in received}) == 1 and received[0][1] == ["--flag", "two words"], (
-        "one process for all episodes of a seat"
+        "one process for all episodes of a worker"
     )
     start, *events = [event for _, _, event in received]
     assert start["event"] == "start" and start["prompt"] == SokobanEnv(horizon=3).prompt()
@@ -127,7 +127,7 @@ def test_commands_that_are_none(spec: str, message: str) -> None:
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     agent = load_agent("command:/no/such/program", env_id=ENTRY.id, seed=0)
     bind_agent(agent, env := SokobanEnv())
-    (episode,) = play_all([Seat(env, agent)], Setting(ENTRY, "x"), [(env.task_ids()[0], 0)])
+    (episode,) = play_all([Worker(env, agent)], Setting(ENTRY, "x"), [(env.task_ids()[0], 0)])
     assert episode.failure == AGENT and "No such file" in episode.error
 
 
@@ -178,7 +178,7 @@ def test_a_program_that_closes_its_output_and_lives_on(tmp_path: Path, closed: t
     body = f"{AFTER_RESET}    open(sys.argv[0] + '.pid', 'w').write(str(os.getpid()))\n{closes}    time.sleep(60)\n"
     (episode,) = play(tmp_path, body, tasks=1)
     assert episode.failure == AGENT
-    assert "closed its output without an answer, and runs on" in episode.error
+    assert "closed its output without an answer, and is still running" in episode.error
     assert not _runs(int((tmp_path / "program.py.pid").read_text()))
 
 

@@ -11,9 +11,9 @@ from chat_server import Body, Raw, Served, completion, serving
 from tstar_envs import Episode, UnknownOption, find_entry
 from tstar_envs.agents import ModelOptions, load_agent, more_agents
 from tstar_envs.agents.base import ENDPOINT, MODEL, UNPARSED, bind_agent
-from tstar_envs.agents.endpoint import FIRST_WAIT, Endpoint, Pauses
+from tstar_envs.agents.endpoint import FIRST_WAIT, Backoff, Endpoint
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.evaluation.runner import BrokenRun, Seat, Setting, play_missing
+from tstar_envs.evaluation.runner import BrokenRun, Setting, Worker, play_missing
 from tstar_envs.evaluation.stats import summarise
 
 pytest.importorskip("openai")
@@ -39,7 +39,7 @@ def play(
     keys = [(task, 0) for task in envs[0].task_ids()[:tasks]]
     return list(
         play_missing(
-            [Seat(*pair) for pair in zip(envs, agents, strict=True)], Setting(ENTRY, method), keys, {}
+            [Worker(*pair) for pair in zip(envs, agents, strict=True)], Setting(ENTRY, method), keys, {}
         )
     )
 
@@ -115,7 +115,7 @@ def test_a_server_gets_the_patience_it_asks_for_and_no_more() -> None:
 
 
 def test_pauses_double_and_are_spread() -> None:
-    pauses = Pauses()
+    pauses = Backoff()
     waits = [[pauses.after(tries, None) for _ in range(200)] for tries in (1, 3)]
     assert FIRST_WAIT == 0.5, "the fixture changes the module's, not this one"
     for found, whole in zip(waits, (0.01, 0.04), strict=True):
@@ -141,7 +141,7 @@ def test_requests_of_all_seats_are_in_flight_together_and_no_more() -> None:
     with serving(answers(MOVE), delay=0.2) as served:
         episodes = play(served, tasks=32, at_once=32, horizon=20)
     assert len(episodes) == 32 and len(served.requests) == 640 and max(served.at_once) <= 32
-    # All along, not at the start alone; one seat after another would be 1. A busy machine has fewer in flight than seats.
+    # All along, not at the start alone; one worker after another would be 1. A busy machine has fewer in flight than workers.
     assert statistics.median(served.at_once) > 4
 
 
@@ -200,7 +200,7 @@ def test_tokens_are_counted_as_the_endpoint_tells_and_unknown_is_not_zero() -> N
 def test_missing_settings_are_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(UnknownOption, match="set OPENAI_API_KEY, or name an endpoint"):
+    with pytest.raises(UnknownOption, match="set OPENAI_API_KEY, or name your own endpoint"):
         Endpoint("m")
     with pytest.raises(UnknownOption, match="--model NAME"):
         Endpoint("", "http://x/v1")

@@ -8,7 +8,7 @@ import pytest
 
 from tstar_envs import BadData, Episode, SolverLimit, TextEnv, find_entry, read_episodes
 from tstar_envs.agents import load_agent, options_of
-from tstar_envs.agents.base import EnvironmentView, NotShown, bind_agent
+from tstar_envs.agents.base import AgentEnv, NotShown, bind_agent
 from tstar_envs.envs.sokoban.env import SokobanEnv
 from tstar_envs.evaluation.runner import play_episode
 from tstar_envs.evaluation.stats import summarise
@@ -58,7 +58,7 @@ def test_an_agent_is_shown_no_expert() -> None:
             getattr(agent.env, name)
     with pytest.raises(NotShown, match="no prompt style 'poem'; valid: 'react', 'tags'"):
         agent.env.prompt("poem")
-    assert not any(isinstance(getattr(agent.env, name), TextEnv) for name in EnvironmentView.__slots__)
+    assert not any(isinstance(getattr(agent.env, name), TextEnv) for name in AgentEnv.__slots__)
 
 
 def test_the_oracle_says_that_it_looks_inside() -> None:

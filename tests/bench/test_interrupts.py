@@ -20,7 +20,7 @@ from tstar_envs.agents import load_agent, more_agents
 from tstar_envs.agents.base import AgentError
 from tstar_envs.envs.sokoban.env import SokobanEnv
 from tstar_envs.evaluation import runner
-from tstar_envs.evaluation.runner import Seat, Setting, play_all
+from tstar_envs.evaluation.runner import Setting, Worker, play_all
 from tstar_envs.evaluation.workers import Interrupts
 
 ENTRY = find_entry("sokoban-easy")
@@ -38,7 +38,7 @@ def heard() -> Iterator[None]:
 
 def episodes(count: int, spec: str = "own_agents:Full", horizon: int = 1) -> Generator[Episode, None, None]:
     load = partial(load_agent, spec, env_id=ENTRY.id, seed=0)
-    found = [Seat(SokobanEnv(horizon=horizon), agent) for agent in more_agents(load(), count, spec, load)]
+    found = [Worker(SokobanEnv(horizon=horizon), agent) for agent in more_agents(load(), count, spec, load)]
     wanted = [(task, 0) for task in SokobanEnv().task_ids()[:2]]
     return play_all(found, Setting(ENTRY, "n"), wanted)
 
@@ -61,22 +61,22 @@ class Signal:
         return self
 
 
-def traced(trace: Signal, seats: int) -> int:
+def traced(trace: Signal, workers: int) -> int:
     """How many episodes were handed over."""
     got, before = 0, sys.gettrace()
     sys.settrace(trace)
     try:
-        for _ in episodes(seats):
+        for _ in episodes(workers):
             got += 1
     finally:
         sys.settrace(before)
     return got
 
 
-@pytest.mark.parametrize("seats", [1, 2])
-def test_at_any_instruction_it_ends_the_run_and_nothing_is_torn(seats: int) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_at_any_instruction_it_ends_the_run_and_nothing_is_torn(workers: int) -> None:
     whole = Signal(0)
-    assert traced(whole, seats) == 2 and whole.count > 1_000
+    assert traced(whole, workers) == 2 and whole.count > 1_000
     reported: list[Any] = []
     hook, sys.unraisablehook = sys.unraisablehook, reported.append
     gc.collect()
@@ -87,9 +87,9 @@ def test_at_any_instruction_it_ends_the_run_and_nothing_is_torn(seats: int) -> N
                 warnings.simplefilter("error")
                 sent = Signal(at)
                 with suppress(KeyboardInterrupt):
-                    traced(sent, seats)
+                    traced(sent, workers)
                     # A run has now more, now fewer instructions, many beside threads; the last place may come too late.
-                    assert sent.count < at and (seats > 1 or at > 0.95 * whole.count)
+                    assert sent.count < at and (workers > 1 or at > 0.95 * whole.count)
                 gc.collect()
             assert not reported, (at, [str(said.exc_value) for said in reported])
     finally:
@@ -107,22 +107,22 @@ def test_what_blocks_and_what_waits_is_ended_at_once() -> None:
         assert time.monotonic() - began < 10, spec
 
 
-@pytest.mark.parametrize("seats", [1, 2])
+@pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("spec", ["Deaf", "Sleeping"])
 def test_an_agent_that_will_not_be_ended_is_given_up(
-    spec: str, seats: int, monkeypatch: pytest.MonkeyPatch
+    spec: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "CLOSE_SECONDS", 0.3)
     timer = threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
     began = time.monotonic()
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        list(episodes(seats, f"own_agents:{spec}"))
+        list(episodes(workers, f"own_agents:{spec}"))
     assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(
-    ("spec", "seats"),
+    ("spec", "workers"),
     [
         ("ClosesForEver", 2),
         ("ClosesForEverAsync", 1),
@@ -132,12 +132,12 @@ def test_an_agent_that_will_not_be_ended_is_given_up(
     ],
 )
 def test_an_agent_that_does_not_close_is_named_once_all_is_played(
-    spec: str, seats: int, monkeypatch: pytest.MonkeyPatch
+    spec: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "CLOSE_SECONDS", 0.3)
     played = []
     with pytest.raises(AgentError, match=r"close\(\) did not end within 0.3 s"):
-        for episode in episodes(seats, f"own_agents:{spec}"):
+        for episode in episodes(workers, f"own_agents:{spec}"):
             played.append(episode)
     assert len(played) == 2
 

@@ -300,10 +300,10 @@ def test_cost_is_summed_and_unknown_where_a_part_is(tmp_path: Path) -> None:
     (total,), rows = cost_rows(boards_of(easy, hotpot, prices=prices))
     assert (
         total.agent == "chat m"
-        and total.accounts.cost == pytest.approx(4 * 2 + 4 * 0.5)
-        and total.accounts.usage.retries == 8
+        and total.costs.cost == pytest.approx(4 * 2 + 4 * 0.5)
+        and total.costs.usage.retries == 8
     )
-    assert total.accounts.cost_per_success == pytest.approx(5.0) and [row.where for row in rows] == [
+    assert total.costs.cost_per_success == pytest.approx(5.0) and [row.where for row in rows] == [
         "HotpotQA",
         "Sokoban-easy",
     ]
@@ -311,7 +311,7 @@ def test_cost_is_summed_and_unknown_where_a_part_is(tmp_path: Path) -> None:
         tmp_path / "quiet.jsonl", tasks(4, 0, agent="chat", env=ALFWORLD, calls=calls(None, 0)), **model
     )
     (total,), _ = cost_rows(boards_of(easy, quiet, prices=prices))
-    assert total.accounts.cost is None and total.accounts.usage.uncounted == 4
+    assert total.costs.cost is None and total.costs.usage.uncounted == 4
 
 
 def test_the_page_keeps_the_same_tasks_of_all_and_those_that_differ_first(tmp_path: Path) -> None:

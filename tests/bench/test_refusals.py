@@ -452,7 +452,7 @@ def test_what_openais_client_takes_beside_a_request() -> None:
     ],
 )
 def test_an_address_that_is_none_is_refused_at_once(url: str) -> None:
-    with pytest.raises(UnknownOption, match="--base-url .* is no address"):
+    with pytest.raises(UnknownOption, match="--base-url .* is not a URL"):
         Endpoint("m", url)
 
 

@@ -16,18 +16,18 @@ from tstar_envs.agents.base import AGENT, ENVIRONMENT, Call, bind_agent, failure
 from tstar_envs.envs.search_qa.search import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.envs.sokoban.env import SokobanEnv
-from tstar_envs.evaluation.runner import Seat, Setting, play_all, play_episode, play_missing
+from tstar_envs.evaluation.runner import Setting, Worker, play_all, play_episode, play_missing
 
 ENTRY = find_entry("sokoban-easy")
 
 
-def seats(count: int, spec: str, env: type[SokobanEnv] = SokobanEnv, **options: Any) -> list[Seat]:
+def workers(count: int, spec: str, env: type[SokobanEnv] = SokobanEnv, **options: Any) -> list[Worker]:
     load = lambda: load_agent(spec, env_id=ENTRY.id, seed=0)  # noqa: E731
     found = []
     for agent in more_agents(load(), count, spec, load):
         own = env(**options)
         bind_agent(agent, own)
-        found.append(Seat(own, agent))
+        found.append(Worker(own, agent))
     return found
 
 
@@ -43,8 +43,8 @@ def test_episodes_are_the_same_however_many_are_played_at_once(spec: str) -> Non
     if spec == "tiny":
         pytest.importorskip("torch")
     wanted = keys(3, 2)
-    alone = list(play_all(seats(1, spec, horizon=8), Setting(ENTRY, "n", seed=4), wanted))
-    many = list(play_all(seats(5, spec, horizon=8), Setting(ENTRY, "n", seed=4), wanted))
+    alone = list(play_all(workers(1, spec, horizon=8), Setting(ENTRY, "n", seed=4), wanted))
+    many = list(play_all(workers(5, spec, horizon=8), Setting(ENTRY, "n", seed=4), wanted))
     assert [(episode.task, episode.sample) for episode in alone] == wanted
     assert sorted(many, key=_key) == sorted(alone, key=_key) and len(alone) == len(wanted)
 
@@ -57,7 +57,7 @@ def _key(episode: Episode) -> tuple[str, int]:
 def test_agents_that_wait_wait_together(spec: str) -> None:
     """Each reply takes 20 ms: 8 episodes of 3 turns take 60 ms at once, and 480 one after the other."""
     began = time.perf_counter()
-    assert len(list(play_all(seats(8, spec, horizon=3), Setting(ENTRY, "n"), keys(8)))) == 8
+    assert len(list(play_all(workers(8, spec, horizon=3), Setting(ENTRY, "n"), keys(8)))) == 8
     assert time.perf_counter() - began < 0.3
 
 
@@ -66,8 +66,8 @@ def test_one_object_plays_one_episode_at_a_time() -> None:
         UnknownOption,
         match=r"'own_agents:instance' is one object.*--concurrency is 2.*name its class or a factory",
     ):
-        seats(2, "own_agents:instance")
-    assert len({id(seat.agent) for seat in seats(3, "own_agents:Full")}) == 3
+        workers(2, "own_agents:instance")
+    assert len({id(worker.agent) for worker in workers(3, "own_agents:Full")}) == 3
 
 
 def test_searches_that_arrive_while_one_is_answered_are_one_request() -> None:
@@ -112,7 +112,7 @@ def test_searches_that_arrive_while_one_is_answered_are_one_request() -> None:
             self.turn = 0
 
     searcher = Watched(EmbeddedSearcher(load_set("hotpotqa", "mini").corpus))
-    chairs = [Seat(SearchQAEnv(searcher=searcher), Agent(number)) for number in range(6)]
+    chairs = [Worker(SearchQAEnv(searcher=searcher), Agent(number)) for number in range(6)]
     tasks = chairs[0].env.task_ids()[:6]
     episodes = list(play_all(chairs, Setting(find_entry("hotpotqa"), "n"), [(task, 0) for task in tasks]))
     assert all(len(episode.steps) == 2 and episode.steps[0].action_valid for episode in episodes)
@@ -147,7 +147,7 @@ def test_a_fault_of_an_environment_costs_its_episode_and_is_reported_as_such(
 ) -> None:
     done = {
         e.task[-1]: e
-        for e in play_missing(seats(count, "own_agents:Full", env), Setting(ENTRY, "n"), keys(4), {})
+        for e in play_missing(workers(count, "own_agents:Full", env), Setting(ENTRY, "n"), keys(4), {})
     }
     assert [done[n].failure for n in "0123"] == ["unparsed", ENVIRONMENT, "unparsed", "unparsed"]
     assert (
@@ -187,7 +187,7 @@ def test_an_agent_that_crashes_in_one_episode_plays_the_others() -> None:
                 raise OSError("my bug")
             return "Up"
 
-    chairs = [Seat(SokobanEnv(horizon=2), Sometimes()) for _ in range(2)]
+    chairs = [Worker(SokobanEnv(horizon=2), Sometimes()) for _ in range(2)]
     done = {e.task[-1]: e for e in play_all(chairs, Setting(ENTRY, "n"), keys(4))}
     assert [done[n].failure for n in "0123"] == ["model", "model", AGENT, "model"]
     assert "the agent raised OSError: my bug" in done["2"].error and "test_runner.py" in done["2"].error
@@ -201,7 +201,7 @@ def test_a_fault_is_shown_at_the_agents_own_line_not_inside_the_library_it_calle
         def act(self, observation: str, info: dict[str, Any]) -> str:
             return os.environ["A_VARIABLE_THAT_NOBODY_SETS"]
 
-    (episode,) = play_all([Seat(SokobanEnv(), Unset())], Setting(ENTRY, "n"), keys(1))
+    (episode,) = play_all([Worker(SokobanEnv(), Unset())], Setting(ENTRY, "n"), keys(1))
     assert "the agent raised KeyError: 'A_VARIABLE_THAT_NOBODY_SETS'" in episode.error
     assert "test_runner.py" in episode.error and episode.error.endswith("in act)")
 
@@ -232,7 +232,7 @@ def test_what_an_agent_asked_of_a_model_is_recorded_though_it_fails() -> None:
 
 def test_leaving_early_ends_what_is_under_way() -> None:
     before = threading.active_count()
-    playing = play_all(seats(4, "own_agents:SlowAsync"), Setting(ENTRY, "n"), keys(30))
+    playing = play_all(workers(4, "own_agents:SlowAsync"), Setting(ENTRY, "n"), keys(30))
     next(playing)
     playing.close()
     for _ in range(50):
@@ -250,9 +250,9 @@ def test_ctrl_c_in_an_agent_leaves_the_run_and_is_not_reported_twice(
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    found = seats(count, "own_agents:Full")
-    for seat in found:
-        setattr(seat.agent, where, stop)
+    found = workers(count, "own_agents:Full")
+    for worker in found:
+        setattr(worker.agent, where, stop)
     leave(play_all(found, Setting(ENTRY, "n"), keys(count)), caplog)
 
 
@@ -264,7 +264,7 @@ def test_ctrl_c_in_an_environment_leaves_the_run_and_is_not_reported_twice(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(SokobanEnv, where, stop)
-    leave(play_all(seats(1, "own_agents:Full"), Setting(ENTRY, "n", progress=True), keys(1)), caplog)
+    leave(play_all(workers(1, "own_agents:Full"), Setting(ENTRY, "n", progress=True), keys(1)), caplog)
 
 
 def leave(playing: Iterator[Episode], caplog: pytest.LogCaptureFixture) -> None:
@@ -294,11 +294,11 @@ def test_privileged_agents_and_environments_share_a_thread() -> None:
             seen.add(threading.get_ident())
             return super().step(action)
 
-        def oracle(self, wording: int = 0, kind: str = "expert") -> str | None:
+        def oracle(self, paraphrase: int = 0, kind: str = "expert") -> str | None:
             seen.add(threading.get_ident())
-            return super().oracle(wording, kind)
+            return super().oracle(paraphrase, kind)
 
     assert all(
-        episode.success for episode in play_all(seats(3, "oracle", Spying), Setting(ENTRY, "n"), keys(6))
+        episode.success for episode in play_all(workers(3, "oracle", Spying), Setting(ENTRY, "n"), keys(6))
     )
     assert len(seen) == 1 and threading.get_ident() not in seen

@@ -243,7 +243,7 @@ def test_a_key_that_no_header_can_carry_is_refused_without_saying_it(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", key)
     with pytest.raises(
-        UnknownOption, match=r"OPENAI_API_KEY holds U\+[0-9A-F]{4} as its character \d+ of \d+"
+        UnknownOption, match=r"OPENAI_API_KEY holds U\+[0-9A-F]{4} at position \d+ of \d+"
     ) as caught:
         Endpoint("m", "http://127.0.0.1:9/v1")
     assert key not in str(caught.value)

@@ -259,7 +259,7 @@ def test_other_mistakes(call: Call, folder: Path) -> None:
         (("oracle.jsonl", "nowhere.jsonl"), "nowhere.jsonl"),
         (("oracle.jsonl", "./oracle.jsonl"), "is given 2 times"),
         (("oracle.jsonl", "."), "not a regular file"),
-        (("oracle.jsonl", "random.jsonl", "--metrics"), "is no option"),
+        (("oracle.jsonl", "random.jsonl", "--metrics"), "is not an option"),
     ):
         code, out, err = call(*arguments)
         assert code == 2 and not out and message in err, (arguments, err)

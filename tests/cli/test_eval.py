@@ -192,7 +192,7 @@ def test_ctrl_c_says_how_to_go_on(run: Run, tmp_path: Path) -> None:
         out, err = process.communicate(timeout=60)
     played = path.read_bytes().count(b"\n")
     assert (process.returncode, err) == (130, "") and f"{30 - played} not played yet" in out
-    assert "interrupted: the same command again goes on from here" in out
+    assert "interrupted: run the same command again to resume" in out
     assert f"resuming: {played} of 30" in run(*command).stdout
 
 
@@ -423,7 +423,7 @@ def test_a_full_disk_at_the_start_is_reported_with_path_and_remedy(call: Call, t
     [
         (
             base("--agent", "random", "--bogus", "3"),
-            "'--bogus' is no option or argument of this command; valid: --env, --agent, --split",
+            "'--bogus' is not an option or argument of this command; valid: --env, --agent, --split",
         ),
         (("list", "--bogus"), "'--bogus'"),
     ],
@@ -559,7 +559,7 @@ def test_an_agents_own_options_are_said_loudly_and_can_be_taken_by_all(run: Run,
     done = run(*base("--agent", "wishes:Wishes", "--tasks", "1"))
     printed = " ".join(done.stdout.split())
     assert (
-        "agent wishes:Wishes asks for options of its own (topk=1)" in printed
+        "agent wishes:Wishes requests its own options (topk=1)" in printed
         and "--options-of wishes:Wishes" in printed
     )
     same = run(*base("--agent", "wishes:plain", "--tasks", "1", "--options-of", "wishes:Wishes"))
@@ -593,7 +593,7 @@ def test_a_mistyped_option_or_environment_is_guessed(run: Run) -> None:
                 "--env",
                 "mine/Guess",
             ),
-            "one of your own is named with the module that registers it: my_module:mine/Guess",
+            "name a custom environment with the module that registers it: my_module:mine/Guess",
         ),
         (("--env", "hotpot"), "did you mean hotpotqa?"),
     ):

@@ -93,7 +93,7 @@ def test_ctrl_c_ends_requests_that_never_answer(tmp_path: Path) -> None:
             assert time.monotonic() - began < 10 and (process.returncode, err) == (130, "")
     assert (
         "12 not played yet" in out
-        and "goes on from here" in out
+        and "run the same command again to resume" in out
         and len(list(read_episodes(tmp_path / "c.jsonl"))) == 8
     )
 
@@ -163,7 +163,7 @@ def test_errors_of_an_endpoint_are_in_no_rate_and_are_repeated(run: Run, tmp_pat
         assert (
             first.returncode == 1
             and "the endpoint failed" in first.stdout
-            and "2 episodes (in no rate)" in first.stdout
+            and "2 episodes (excluded from rates)" in first.stdout
         )
         assert "HTTP 400" in first.stdout and "4 (4 tasks)" in first.stdout
         again = run(*chat(served.url, *command, served.url))

@@ -145,7 +145,7 @@ def test_arrows_in_one_line(run: Run, corridor: list[str]) -> None:
 def test_a_number_too_large_costs_nothing(run: Run, corridor: list[str]) -> None:
     done = run("play", *corridor, stdin="9\n0\ndd\n")
     assert (
-        "there is no action 9: they have the numbers 1 to 4" in done.stdout
+        "there is no action 9: valid numbers are 1 to 4" in done.stdout
         and "solved after 2 of 20" in done.stdout
     )
 

@@ -76,7 +76,7 @@ def test_what_was_played_is_found_again(call: Call, env: str) -> None:
     code, out, _ = call("replay", "expert.jsonl")
     assert (
         code == 0
-        and "40 of 40 recordings are as they were" in out
+        and "40 of 40 recordings are unchanged" in out
         and "options: defaults (from expert.jsonl.config.json)" in out
     )
 
@@ -372,9 +372,7 @@ def test_what_cannot_be_played_is_listed_apart_from_what_differs(
     )
     code, out, _ = call("replay", "o.jsonl", "--option", "retriever=http://127.0.0.1:9")
     assert code == 1 and out.count("could not be played beyond step 0: RetrieverError") == 2
-    assert (
-        out.splitlines()[-1] == "0 of 3 recordings are as they were (0 steps played); 3 could not be played"
-    )
+    assert out.splitlines()[-1] == "0 of 3 recordings are unchanged (0 steps played); 3 could not be played"
 
 
 def test_refusals(call: Call) -> None:

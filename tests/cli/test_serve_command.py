@@ -40,7 +40,7 @@ def test_the_extra_is_named_with_the_command_that_installs_it(call: Call):
             ["--env", "sokoban-easy", "--host", "no.such.host.invalid"],
             "cannot listen on no.such.host.invalid port 8000",
         ),
-        (["--env", "sokoban-easy", "--prt", "1"], "'--prt' is no option"),
+        (["--env", "sokoban-easy", "--prt", "1"], "'--prt' is not an option"),
     ],
 )
 def test_what_is_mistyped_is_reported_in_a_line(call: Call, arguments: list[str], message: str):

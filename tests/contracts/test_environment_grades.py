@@ -104,7 +104,7 @@ def test_an_id_of_ones_own_is_found_by_its_module_and_refused_where_it_is_taken(
     )
     register(entry_of(Lamps))  # again: nothing happens
     assert sum(e.id == "mine/Lamps" for e in list_envs()) == 1
-    with pytest.raises(UnknownOption, match="registered already, as lamps_environment:Lamps"):
+    with pytest.raises(UnknownOption, match="already registered, as lamps_environment:Lamps"):
         register(replace(entry, id="mine/Lamps", horizon=3))
     for wrong in ("tstar/Own", "NoNamespace", "a:b/C", "mine/"):
         with pytest.raises(UnknownOption, match="namespace/Name"):

@@ -209,7 +209,7 @@ def test_snapshot_restores_exactly(entry: EnvEntry) -> None:
     assert (observation, info["task_id"], info["step"]) == (snapshot.observation, snapshot.task_id, 3)
     assert future(other) == expected
     for wrong in (None, "x", 3):
-        with pytest.raises(UnknownOption, match="restore takes what snapshot"):
+        with pytest.raises(UnknownOption, match="restore takes a snapshot made by snapshot"):
             env.restore(wrong)
 
 
@@ -254,10 +254,12 @@ def test_oracle_is_deterministic_and_draws_nothing(entry: EnvEntry) -> None:
     env.reset(seed=2)
     state = env.np_random.bit_generator.state
     assert env.oracle() == env.oracle()
-    actions = {parse_reply(env.oracle(wording) or "").action for wording in range(10)}
+    actions = {parse_reply(env.oracle(paraphrase) or "").action for paraphrase in range(10)}
     env.mistake(1), env.progress(), env.snapshot(), "train" in entry.splits and env.demonstrations(1)
     assert len(actions) == 1
     assert env.np_random.bit_generator.state == state
+    with pytest.warns(DeprecationWarning, match="oracle\\(paraphrase"):
+        assert env.oracle(wording=1) == env.oracle(paraphrase=1)
 
 
 def test_task_state_and_over_are_those_of_the_episode(entry: EnvEntry) -> None:

@@ -50,7 +50,7 @@ def test_only_regular_files(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadData, match=message):
             read_bytes(tmp_path / name)
-    for name, message in (("nowhere.txt", "leads nowhere"), ("absent", "no such file")):
+    for name, message in (("nowhere.txt", "broken link"), ("absent", "no such file")):
         with pytest.raises(MissingData, match=message):
             read_bytes(tmp_path / name)
     for odd in ("/dev/zero", "\0"):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import tstar_envs
 from tstar_envs import BadData, UnknownOption, make_group
-from tstar_envs.agents.base import EnvironmentView
+from tstar_envs.agents.base import AgentEnv
 from tstar_envs.envs.blocksworld.env import BlocksworldEnv
 from tstar_envs.envs.sokoban.env import SokobanEnv
 from tstar_envs.horizon import Reach, reach, read_factor, steps_of
@@ -125,8 +125,8 @@ def test_a_restored_episode_has_the_horizon_of_its_task(env_id: str) -> None:
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_an_agent_is_shown_no_number_that_is_not_its_own(env_id: str) -> None:
-    assert EnvironmentView(gym.make(env_id, horizon="optimal*2").unwrapped).horizon is None
-    assert EnvironmentView(gym.make(env_id, horizon=17).unwrapped).horizon == 17
+    assert AgentEnv(gym.make(env_id, horizon="optimal*2").unwrapped).horizon is None
+    assert AgentEnv(gym.make(env_id, horizon=17).unwrapped).horizon == 17
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

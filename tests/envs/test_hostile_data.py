@@ -87,7 +87,7 @@ def test_odd_paths_are_one_sentence(
         with pytest.raises(UnknownOption, match=f"{option} must be a path"):
             env(**{option: wrong})
     for name in (option, "data"):
-        with pytest.raises(UnknownOption, match=f"{name}='' is no path"):
+        with pytest.raises(UnknownOption, match=f"{name}='' is not a path"):
             env(**{name: ""})
 
 

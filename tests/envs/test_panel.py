@@ -135,7 +135,7 @@ def test_the_file_is_made_again_by_another_process_with_another_order_of_hashes(
 def test_other_rules_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     env = make("tstar/Sokoban-easy")
     monkeypatch.setattr(env, "metadata", {**env.metadata, "rules_version": "99"})
-    refused(env, "rules are of version 99, and the panel's of version 7")
+    refused(env, "rules version is 99, the panel's is 7")
 
 
 def test_other_answers_and_other_passages_are_refused() -> None:
@@ -145,7 +145,7 @@ def test_other_answers_and_other_passages_are_refused() -> None:
         tasks = {**shipped.tasks, last: replace(shipped.tasks[last], **change)}
         refused(
             make("tstar/NQ", task_set=replace(shipped, tasks=tasks)),
-            f"1 of 200 tasks hold something else, the first is {last!r}",
+            f"1 of 200 tasks have other contents, the first is {last!r}",
         )
     fewer = {**shipped.by_split, "test": tuple(task for task in shipped.by_split["test"] if task != last)}
     refused(
@@ -193,7 +193,7 @@ def test_other_levels_problems_and_games_are_refused() -> None:
     changed = replace(levels, tasks=ReadWhenAsked(texts, levels.tasks.read))
     refused(
         make("tstar/Sokoban-easy", task_set=changed),
-        f"1 of 200 tasks hold something else, the first is {first!r}",
+        f"1 of 200 tasks have other contents, the first is {first!r}",
     )
 
     blocks = blocksworld.load_shipped("stack")
@@ -218,7 +218,7 @@ def test_other_levels_problems_and_games_are_refused() -> None:
     moved = {**houses.tasks, first: replace(houses.tasks[second], id=first)}
     refused(
         make("tstar/ALFWorld", task_set=replace(houses, tasks=moved)),
-        "1 of 140 tasks hold something else",
+        "1 of 140 tasks have other contents",
         repr(first),
     )
 
@@ -229,7 +229,7 @@ def test_other_prices_and_products_are_refused(monkeypatch: pytest.MonkeyPatch) 
     first = PANEL["webshop"].tasks[0]
     goal = {**shop.tasks[first].goal, "price_upper": 1.0}
     cheap = replace(shop, tasks={**shop.tasks, first: replace(shop.tasks[first], goal=goal)})
-    refused(make("tstar/WebShop", shop=cheap), f"1 of 80 tasks hold something else, the first is {first!r}")
+    refused(make("tstar/WebShop", shop=cheap), f"1 of 80 tasks have other contents, the first is {first!r}")
     price = Catalogue.price
     monkeypatch.setattr(Catalogue, "price", lambda self, number: price(self, number) + (number == 999))
     refused(env, "the shop")

@@ -72,10 +72,10 @@ class Lamps(TextEnv[int, State]):
     def prompt(self, style: str | None = None) -> str:
         return "Turn all lamps on. Action: flip NUMBER"
 
-    def _oracle_step(self, task: int, state: State, wording: int) -> tuple[str, str] | None:
+    def _oracle_step(self, task: int, state: State, paraphrase: int) -> tuple[str, str] | None:
         return "This lamp is off.", f"flip {state.index(False) + 1}"
 
-    def _mistake(self, task: int, state: State, draw: StableRandom) -> tuple[str, str]:
+    def _suboptimal_action(self, task: int, state: State, draw: StableRandom) -> tuple[str, str]:
         return "Any lamp.", f"flip {1 + draw.below(LAMPS)}"
 
     def _distance(self, task: int, state: State) -> float | None:
@@ -151,7 +151,7 @@ class NoTool(Lamps):
 
 
 class WeakExpert(Lamps):
-    def _oracle_step(self, task: int, state: State, wording: int) -> tuple[str, str] | None:
+    def _oracle_step(self, task: int, state: State, paraphrase: int) -> tuple[str, str] | None:
         return "The first.", "flip 1"
 
 

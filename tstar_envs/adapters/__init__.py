@@ -1,1 +1,1 @@
-"""The suite inside harnesses that people already use: one module for each, which imports the other package only where it must."""
+"""Adapters for other frameworks, one module each; a module imports the framework only if it must."""

@@ -1,6 +1,6 @@
-"""The server that an adapter's application runs in: the retriever's guard in front of it, so that no client holds up another.
+"""HTTP server for an adapter's application, behind the retriever's request limits.
 
-The guard is part of this distribution and needs what every ASGI server brings (uvicorn, starlette, h11), no search library.
+The limits are part of this distribution and need only what every ASGI server installs (uvicorn, starlette, h11), no search library.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "behind_guard", "run_until_stopped", "server_of"]
 
-BACKLOG = 256  # connections that wait to be accepted
+BACKLOG = 256  # connections waiting to be accepted
 _SHUTDOWN_SECONDS = 3
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a client may ask of a server; the options of ``serve`` say what each is for."""
+    """HTTP limits of a server; the options of ``serve`` describe each."""
 
     connections: int = 1_000
     head_seconds: float = 30.0
@@ -39,19 +39,17 @@ class Limits:
 
 
 def behind_guard(app: Any, host: str, allowed: Iterable[str], limits: Limits) -> Doorkeeper:
-    """An application that answers only by the names of its host and no page of a foreign site, with bodies bounded.
+    """Wrap an application with checks of Host and Origin headers and a limit on request bodies.
 
     Args:
-        app: an ASGI application.
-        host: the address that is listened on.
-        allowed: further names.
-        limits: bounds of bodies.
+        host: address that the server listens on.
+        allowed: additional host names.
     """
     return Doorkeeper(app, HostNames(host, allowed), Bodies(limits.body_bytes, limits.body_seconds))
 
 
 def server_of(app: Any, limits: Limits) -> uvicorn.Server:
-    """A server for an application, with bounds on connections and slow clients, and few words about what clients do."""
+    """Make a server for an application, with limits on connections and slow clients, and little logging."""
     import uvicorn
 
     log_sparingly()

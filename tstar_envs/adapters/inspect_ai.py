@@ -1,11 +1,11 @@
-"""inspect_ai: an environment as a task of ``inspect eval`` (tested with inspect_ai 0.3.285; docs/adapters.md).
+"""Adapter for inspect_ai: an environment as a task of ``inspect eval`` (tested with inspect_ai 0.3.285; docs/adapters.md).
 
     from inspect_ai import eval
     from tstar_envs.adapters.inspect_ai import play
 
     eval(play("tstar/Sokoban-easy", panel="v1"), model="openai/gpt-4o-mini")
 
-Where this package is installed (``pip install``, not ``-e``), ``inspect eval tstar_envs/play -T env=tstar/Sokoban-easy -T panel=v1
+If this package is installed with ``pip install`` (not ``-e``), ``inspect eval tstar_envs/play -T env=tstar/Sokoban-easy -T panel=v1
 --model ...`` does the same.
 """
 
@@ -45,19 +45,19 @@ def play(
     tools: bool = False,
     options: dict[str, Any] | None = None,
 ) -> Task:
-    """One sample for each task of an environment; its score is the reward, and beside it whether the task was solved.
+    """Make a task with one sample per task of an environment; its scores are the reward and success.
 
     Args:
-        env: id or short name.
-        split: whose tasks are played.
-        panel: play the tasks of a panel (``v1``) instead; the log then carries its hash.
-        limit: only so many tasks, from the first on.
-        tools: the model acts by calls of typed tools instead of ``Action:`` lines.
-        options: of the environment.
+        env: environment id or short name.
+        split: split of the tasks.
+        panel: play the tasks of an evaluation set (``v1``) instead; the log then has its hash.
+        limit: play only the first tasks, at most so many.
+        tools: True to act by typed tool calls instead of ``Action:`` lines.
+        options: options of the environment.
 
     Raises:
-        UnknownOption: no such environment, split, panel or option.
-        PanelMismatch: the environment as made here does not play the panel's tasks.
+        UnknownOption: unknown environment, split, panel or option.
+        PanelMismatch: the environment made here does not play the panel's tasks.
     """
     tasks = task_set(env, split=split, panel=panel, limit=limit, **(options or {}))
     return Task(
@@ -84,9 +84,9 @@ def _samples(tasks: TaskSet, tools: bool) -> list[Sample]:
 
 @solver
 def episode(tasks: TaskSet, tools: bool = False) -> Solver:
-    """Plays an episode: the model's replies go to the environment until it is over.
+    """Play an episode: step the environment with the model's replies until it is over.
 
-    What a search service fails at is raised, so that the sample has an error and no score.
+    A failure of a search service is raised, so that the sample has an error and no score.
     """
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
@@ -121,7 +121,7 @@ def _keep(state: TaskState, earned: float, success: bool, steps: int) -> None:
 
 
 def _described(tool: Tool) -> Any:
-    """A typed tool as inspect_ai hands it to a model; the environment plays the call, not inspect_ai."""
+    """Convert a typed tool for inspect_ai; the environment executes the calls, not inspect_ai."""
 
     async def execute(**arguments: str) -> str:
         raise RuntimeError("calls are played by the environment")
@@ -136,7 +136,7 @@ def _described(tool: Tool) -> Any:
 
 
 def _reply(made: TextEnv[Any, Any], message: ChatMessageAssistant) -> tuple[str, Any]:
-    """What is played of a model's message, and how the observation is given to it: one call in each turn, as in ``eval --tools``."""
+    """Convert a model's message to a reply and a wrapper of the observation; one call per turn."""
     calls = message.tool_calls or []
     if not calls:
         return message.text, lambda text: [ChatMessageUser(content=text)]
@@ -160,9 +160,9 @@ def _reply(made: TextEnv[Any, Any], message: ChatMessageAssistant) -> tuple[str,
 
 @scorer(metrics={"reward": [mean(), stderr()], "success": [mean(), stderr()]})
 def reward() -> Scorer:
-    """What the episode earned, as the environment says; an episode that a limit of inspect_ai ended has earned nothing.
+    """Score a sample by the environment's reward; 0 if a limit of inspect_ai ended the episode.
 
-    One whose search service failed is unscored: inspect_ai asks for its score where ``score_on_error`` is set.
+    An episode whose search service failed is unscored; inspect_ai asks for its score if ``score_on_error`` is set.
     """
 
     async def score(state: TaskState, target: Target) -> Score:

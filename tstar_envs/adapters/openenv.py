@@ -1,4 +1,4 @@
-"""OpenEnv: a server over an environment of the suite (OpenEnv 0.10; docs/adapters.md)."""
+"""Adapter for OpenEnv: a server for an environment of the suite (OpenEnv 0.10; docs/adapters.md)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tstar_envs.utils import counted, is_whole
 
 
 def missing(error: ImportError) -> MissingExtra:
-    """The error for a package that is not installed, or a version of OpenEnv that lacks a name."""
+    """Build the error for a missing package, or for a version of OpenEnv that lacks a name."""
     lacks = error.name if isinstance(error, ModuleNotFoundError) and error.name else "openenv>=0.10,<0.11"
     return MissingExtra("the OpenEnv server", lacks, "openenv")
 
@@ -42,11 +42,11 @@ except ImportError as error:
 
 
 class ServedError(RuntimeError):
-    """What went wrong, as the client reads it: the kind of the suite's error and its message."""
+    """Error that OpenEnv sends to the client: class and message of the suite's error."""
 
 
 class TStarAction(Action):
-    """One turn: a ``reply`` as a model wrote it, or a call of one of the tools that the first observation names."""
+    """One turn: a ``reply`` of a model, or a call of one of the tools."""
 
     reply: str | None = Field(
         default=None, description="thought and action as text, for example 'Thought: ...\\nAction: right'"
@@ -57,7 +57,7 @@ class TStarAction(Action):
 
     @classmethod
     def model_validate(cls, obj: Any, **how: Any) -> TStarAction:
-        """Validate as pydantic does, and name the faults: OpenEnv answers a ValidationError with "Invalid message" alone."""
+        """Validate and name the faults: OpenEnv answers a pydantic ValidationError with "Invalid message" alone."""
         try:
             action: TStarAction = super().model_validate(encodable_parts(obj), **how)
             return action
@@ -71,7 +71,7 @@ class TStarAction(Action):
 
 
 class TStarObservation(Observation):
-    """What the environment shows. ``metadata`` is the environment's info, and with which rules and tasks it plays."""
+    """Observation of the environment. ``metadata`` has the environment's info, and its rules and tasks."""
 
     text: str = Field(description="the observation")
     prompt: str = Field(
@@ -87,7 +87,7 @@ class TStarObservation(Observation):
 
 
 class TStarState(State):
-    """The state of a session: which environment, and the task that is played."""
+    """State of a session: the environment and the current task."""
 
     env: str = Field(default="", description="Gymnasium id")
     task_id: str | None = Field(default=None, description="of the episode, null before the first")
@@ -96,7 +96,7 @@ class TStarState(State):
 
 @contextmanager
 def errors_for_client() -> Iterator[None]:
-    """Turn errors of the suite into ones whose message reaches the client."""
+    """Convert errors of the suite to ones whose message reaches the client."""
     try:
         yield
     except TStarError as error:
@@ -120,17 +120,17 @@ except ImportError as error:
 
 SESSIONS, IDLE_SECONDS = 64, 600.0
 PANEL = "v1"
-PANEL_SPLIT = f"panel-{PANEL}"  # the panel's tasks, offered as one more split
-# As OpenEnv calls them; every other split is its "validation".
+PANEL_SPLIT = f"panel-{PANEL}"  # the evaluation set's tasks, offered as an extra split
+# OpenEnv's names; every other split is its "validation".
 _SPLIT_TYPES = {"train": "train", "test": "test", PANEL_SPLIT: "test"}
 
 
 class Served:
-    """What all sessions share: the entry, the options, and the tasks with their hashes.
+    """Data shared by all sessions: registry entry, options, and tasks with their hashes.
 
     Args:
         env_id: Gymnasium id or short name.
-        options: of the environment.
+        options: options of the environment.
     """
 
     def __init__(self, env_id: str, options: Mapping[str, Any]) -> None:
@@ -139,20 +139,20 @@ class Served:
         self._options = {name: value for name, value in options.items() if name != "split"}
         self._sets: dict[str, TaskSet] = {}
         self._lock = Lock()
-        self.env = self.make()  # raises at once if the options or the data are wrong; never played
+        self.env = self.make()  # fails early if the options or the data are wrong; never played
         self.splits = [split for split in self.env.splits if len(self.env.task_ids(split))]
         if self.entry.id in panel(PANEL).entries:
-            with suppress(PanelMismatch):  # other data are here, or options that change what tasks hold
+            with suppress(PanelMismatch):  # other data, or options that change the tasks
                 self._sets[PANEL_SPLIT] = task_set(self.entry.id, panel=PANEL, **self._options)
                 self.splits.append(PANEL_SPLIT)
 
     def make(self, split: str | None = None) -> TextEnv[Any, Any]:
-        """An environment for one session; of a split of the Task API, by default the server's own."""
+        """Make an environment for one session, of a split of the Task API; default: the server's own."""
         name = "test" if split == PANEL_SPLIT else split or self._split
         return TaskSet(self.entry.id, name, self.entry.rules_version, (), "", None, self._options).make()
 
     def tasks(self, split: str) -> TaskSet:
-        """The tasks of a split with their hash, which takes up to some seconds for the first who asks."""
+        """Get the tasks of a split with their hash; the first call may take some seconds."""
         if split not in self.splits:
             raise UnknownOption(f"{self.entry.id} has no split {split!r}; valid: {', '.join(self.splits)}")
         with self._lock:
@@ -161,7 +161,7 @@ class Served:
             return self._sets[split]
 
     def specs(self, split: str) -> list[dict[str, Any]]:
-        """The tasks of a split in the form of the Task API."""
+        """List the tasks of a split in the form of the Task API."""
         with errors_for_client():
             return [
                 {"id": task, "index": index, "split": split}
@@ -170,7 +170,10 @@ class Served:
 
 
 class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
-    """One session. It makes its environment on the first reset, because OpenEnv makes sessions for every question about tasks."""
+    """One session of a client.
+
+    Its environment is made on the first reset, because OpenEnv opens a session for every question about tasks.
+    """
 
     SUPPORTS_CONCURRENT_SESSIONS = True
 
@@ -178,29 +181,29 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
         super().__init__()
         self._served = served
         self._envs: dict[str | None, TextEnv[Any, Any]] = {}
-        self._env: TextEnv[Any, Any] | None = None  # the one that is played
-        self._set: dict[str, Any] = {}  # of the tasks that it is played from
+        self._env: TextEnv[Any, Any] | None = None  # the running one
+        self._set: dict[str, Any] = {}  # record of its task set
         self._closed = False
         self._state = TStarState(env=served.entry.id)
 
     # Task API -------------------------------------------------------------------------------------------------------
 
     def list_splits(self) -> list[dict[str, str]]:
-        """The splits that have tasks, and the panel as one more where its tasks are here."""
+        """List the splits with tasks, including the evaluation set if its tasks are present."""
         return [
             {"name": split, "type": _SPLIT_TYPES.get(split, "validation")} for split in self._served.splits
         ]
 
     def num_tasks(self, split: str) -> int:
-        """How many tasks a split has."""
+        """Count the tasks of a split."""
         return len(self._served.specs(split))
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
-        """All tasks of a split: id, index and split, each of which ``reset`` takes."""
+        """List the tasks of a split: id, index and split, each accepted by ``reset``."""
         return self._served.specs(split)
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """One task; the error for an index out of range names the range."""
+        """Get one task; the error for an index out of range names the range."""
         tasks = self._served.specs(split)
         with errors_for_client():
             if not 0 <= index < len(tasks):
@@ -212,7 +215,7 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
     def get_task_range(
         self, split: str, start: int | None = None, stop: int | None = None
     ) -> list[dict[str, Any]]:
-        """Tasks ``[start, stop)``, as a slice."""
+        """Get tasks ``[start, stop)``, as a slice."""
         return self._served.specs(split)[start:stop]
 
     # Episodes -------------------------------------------------------------------------------------------------------
@@ -226,18 +229,18 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
         task: str | int | None = None,
         **unknown: Any,
     ) -> TStarObservation:
-        """Start an episode; without ``index`` and ``task`` the seed draws the task, the same as ``env.reset(seed=seed)`` does.
+        """Start an episode. Without ``index`` and ``task`` the seed draws the task, as ``env.reset(seed=seed)`` does.
 
         Args:
-            seed: of the draw, a whole number from 0.
-            episode_id: a name for ``state``.
-            split: where the task is from; default: the server's.
-            index: of the task in its split.
-            task: its id, or an index.
-            unknown: nothing else is taken, and nothing ignored.
+            seed: seed of the draw, at least 0.
+            episode_id: name of the episode in ``state``.
+            split: split of the task; default: the server's.
+            index: index of the task in its split.
+            task: id or index of the task.
+            unknown: any other argument is rejected.
 
         Raises:
-            ServedError: no such split or task, or an argument that is none; an episode that is running goes on as it was.
+            ServedError: unknown split or task, or an invalid argument; a running episode is not affected.
         """
         with errors_for_client():
             self._check_open()
@@ -260,11 +263,13 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
             )
 
     def step(self, action: TStarAction, timeout_s: float | None = None, **_: Any) -> TStarObservation:
-        """Play one turn. A call that no tool takes is an invalid action: it costs a step as in ``eval``, and the observation says why.
+        """Play one turn.
+
+        An invalid tool call is an invalid action: it costs a step, as in ``eval``, and the observation has the reason.
 
         Raises:
-            ServedError: there is no episode, it is over, or the action is neither a reply nor a call; or the search service failed:
-                then nothing was played, and the same step may be tried again.
+            ServedError: no running episode, or an action that is neither a reply nor a call. Also if the search service failed: nothing was
+                played, and the same step may be retried.
         """
         with errors_for_client():
             self._check_open()
@@ -288,11 +293,11 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
 
     @property
     def state(self) -> TStarState:
-        """The state of the session."""
+        """State of the session."""
         return self._state
 
     def get_metadata(self) -> EnvironmentMetadata:
-        """Id, what it is, and the version of its rules."""
+        """Id, description and rules version of the environment."""
         entry = self._served.entry
         return EnvironmentMetadata(
             name=entry.id,
@@ -302,7 +307,7 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
         )
 
     def close(self) -> None:
-        """Let go of the environment. OpenEnv closes idle sessions but keeps their connections, so later calls must say so."""
+        """Release the environment. OpenEnv closes idle sessions but keeps their connections, so later calls must raise."""
         self._closed = True
         self._env = None
         self._envs.clear()
@@ -311,12 +316,12 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ResetNeeded("this session was idle for too long and is closed: connect anew")
+            raise ResetNeeded("this session was idle for too long and is closed: open a new connection")
 
     def _wanted(
         self, seed: Any, split: Any, index: Any, task: Any, unknown: Mapping[str, Any]
     ) -> str | int | None:
-        """The task that a reset names, None where the seed draws it."""
+        """Find the task that a reset names; None if the seed draws it."""
         if unknown:
             raise UnknownOption(
                 f"reset takes seed, episode_id, split, index and task, not {sorted(unknown)[0]!r}"
@@ -346,7 +351,7 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
         return wanted
 
     def _rest(self, info: dict[str, Any], **more: Any) -> dict[str, Any]:
-        """What a first and a later observation have in common."""
+        """Collect the fields shared by first and later observations."""
         own = {name: value for name, value in info.items() if name not in ("admissible_actions", "success")}
         metadata = {**own, **more, **self._set, "tier": self._served.env.tier}
         return {
@@ -359,18 +364,17 @@ class TStarEnvironment(Environment[TStarAction, TStarObservation, TStarState]):
 def create_app(
     env_id: str, *, sessions: int = SESSIONS, idle_seconds: float = IDLE_SECONDS, **options: Any
 ) -> FastAPI:
-    """An OpenEnv server of one environment.
+    """Create an OpenEnv server for one environment.
 
     Args:
         env_id: Gymnasium id or short name.
-        sessions: episodes that can be played at the same time, each in a session of its own; one more is refused.
-        idle_seconds: a session without a call for so long is closed, which frees its place. OpenEnv looks every quarter of that, and
-            no more often than every 5 seconds.
-        options: of the environment; ``split`` is where tasks are drawn from unless a reset names another.
+        sessions: maximum number of concurrent sessions, each with one episode; further ones are rejected.
+        idle_seconds: idle timeout of a session. OpenEnv checks it every quarter of that time, but at most every 5 seconds.
+        options: options of the environment; ``split`` is the default split of a reset.
 
     Raises:
-        UnknownOption: no such environment or option, or settings out of range.
-        MissingExtra, MissingData: what the environment needs is not here.
+        UnknownOption: unknown environment or option, or a value out of range.
+        MissingExtra, MissingData: a package or data that the environment needs is missing.
     """
     if not is_whole(sessions) or sessions < 1:
         raise UnknownOption(f"sessions must be a whole number of at least 1, got {sessions!r}")
@@ -382,7 +386,7 @@ def create_app(
         TStarAction,
         TStarObservation,
         env_name=served.entry.name,
-        # A bare max_concurrent_envs would switch the closing of idle sessions off.
+        # A bare max_concurrent_envs would disable the idle timeout.
         concurrency_config=ConcurrencyConfig(
             max_concurrent_envs=int(sessions), session_timeout=float(idle_seconds)
         ),
@@ -394,19 +398,19 @@ def create_app(
 
 
 def _answer(request: Request, error: Exception) -> JSONResponse:
-    """An error in answer to a request by plain HTTP."""
+    """Build the response for an error of a plain HTTP request."""
     return JSONResponse({"detail": encodable(str(error))}, 400)
 
 
 def _answer_invalid(request: Request, error: Exception) -> JSONResponse:
-    """As FastAPI answers, which fails where the body holds what JSON or UTF-8 cannot: infinity, half a surrogate pair."""
+    """Answer like FastAPI, whose own handler fails on bodies that JSON or UTF-8 cannot hold: infinity, a lone surrogate."""
     faults = error.errors() if isinstance(error, RequestValidationError) else []
     told = [{name: fault[name] for name in ("type", "loc", "msg") if name in fault} for fault in faults]
     return JSONResponse({"detail": encodable_parts(told)}, 422)
 
 
 def _reply(env: TextEnv[Any, Any], action: TStarAction) -> tuple[str, str]:
-    """The reply to play, and what is wrong with a call that no tool takes ("" if nothing)."""
+    """Convert an action to the reply to play, and the fault of an invalid call ("" if none)."""
     if (action.reply is None) == (action.tool_name is None):
         raise UnknownOption("an action is either a reply (text) or a tool_name with arguments")
     if action.tool_name is None:

@@ -1,4 +1,4 @@
-"""TRL: environments for ``GRPOTrainer(environment_factory=...)``, and the dataset that names their tasks.
+"""Adapter for TRL: environments for ``GRPOTrainer(environment_factory=...)``, and a dataset of their tasks.
 
     from trl import GRPOConfig, GRPOTrainer
     from tstar_envs.adapters.trl import environment_factory, task_dataset
@@ -9,7 +9,7 @@
     )
     trainer.train()
 
-TRL makes one instance for each rollout of a batch, resets it with the row of the dataset, gives the model its public methods as tools
+TRL makes one instance per rollout of a batch, resets it with the row of the dataset, offers its public methods as tools to the model
 and asks it for the reward. The rows name the task, so that all members of a group play the same one.
 """
 
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 
 class Rollout:
-    """What the classes of ``environment_factory`` have in common; the tools are methods of each class.
+    """Base class of the classes of ``environment_factory``, which add the tools as methods.
 
     Attributes:
-        info: of the latest reset or step (``TextEnv``); reward functions find it in the instances that TRL hands them as ``environments``.
+        info: ``info`` of the latest reset or step (``TextEnv``). Reward functions get the instances as
+            ``environments``.
     """
 
     _entry: ClassVar[EnvEntry]
@@ -45,7 +46,7 @@ class Rollout:
 
     def __init__(self) -> None:
         self._env = _make(self._entry, self._options)
-        self._seed: int | None = next(self._seeds)  # of the first reset; later ones draw on
+        self._seed: int | None = next(self._seeds)  # for the first reset; later ones continue the stream
         self._running = False
         self._reward = 0.0
         self._failure: InfrastructureError | None = None
@@ -61,16 +62,16 @@ class Rollout:
         """Start an episode.
 
         Args:
-            task: id, or index within the split; None draws one.
-            seed: of that draw, for rows that name a seed instead of a task; else each instance has a stream of its own.
-            prompt: of the row. One that says nothing (TRL's own, where there is no dataset) is followed by the rules.
-            **columns: further ones of the row, which do not matter here.
+            task: id, or index within the split; None draws a task.
+            seed: seed of that draw, for rows with a seed instead of a task; else each instance has its own stream.
+            prompt: prompt of the row. An empty one (TRL's, without a dataset) is followed by the rules.
+            **columns: other columns of the row, ignored.
 
         Returns:
-            What TRL puts behind the prompt: the first observation.
+            The first observation, which TRL appends to the prompt.
 
         Raises:
-            UnknownTask: no such task, or none in the split.
+            UnknownTask: unknown task, or an empty split.
         """
         self._running, self._reward, self._failure = False, 0.0, None
         seed, self._seed = self._seed if seed is None else seed, None
@@ -80,19 +81,19 @@ class Rollout:
         return f"{instructions(self._env)}\n\n{observation}" if silent else observation
 
     def get_reward(self) -> float | None:
-        """The reward of the episode: 0 where it was not played to its end.
+        """Compute the reward of the episode: 0 if it was not played to its end.
 
         Returns:
-            None where what the environment relies on failed (a search service): TRL leaves such a rollout out of its group.
+            None if a service that the environment needs failed (search); TRL excludes such a rollout from its group.
         """
         return None if self._failure is not None else self._reward
 
     def _call(self, tool: Tool, arguments: dict[str, Any]) -> str:
-        """Play a call. TRL passes the message of an error on to the model, and the rollout goes on.
+        """Play a call. TRL passes the message of an error to the model, and the rollout continues.
 
         Raises:
-            ValueError: the episode is over, or has failed; or the call is none (``BadCall``), which costs a turn as any invalid action.
-            InfrastructureError: what the environment relies on failed; nothing was played, and the episode has no reward.
+            ValueError: the episode is over or has failed; or the call is invalid (``BadCall``), which costs a step like any invalid action.
+            InfrastructureError: a service that the environment needs failed. Nothing was played, and the episode has no reward.
         """
         if self._failure is not None:
             raise ValueError(f"the episode has failed: {self._failure}")
@@ -105,7 +106,7 @@ class Rollout:
         try:
             action = tool.text(arguments)
         except BadCall:
-            # As `eval --tools` plays it.
+            # The same behaviour as `eval --tools`.
             self._step(f"{tool.name}({json.dumps(arguments, ensure_ascii=False, default=str)})")
             raise
         return self._step(render_reply("", action))
@@ -122,22 +123,30 @@ class Rollout:
 
 
 def environment_factory(env_id: str, *, seed: int = 0, split: str = "train", **options: Any) -> type[Rollout]:
-    """A class for ``GRPOTrainer(environment_factory=...)``, or for a value of the mapping that it takes as well.
+    """Make a class for ``GRPOTrainer(environment_factory=...)``, or for a value of the mapping that it also accepts.
+
+    Example:
+        >>> from tstar_envs.adapters.trl import environment_factory
+        >>> env = environment_factory("tstar/Sokoban-easy")()
+        >>> observation = env.reset(task=0)
+        >>> observation = env.move("Up")
+        >>> env.get_reward()
+        0.0
 
     Args:
         env_id: registered id or short name.
-        seed: of the tasks that are drawn where a row names none; instance n has the seed ``seed + n``.
-        split: where tasks are drawn from, and within which an index counts.
-        **options: of the environment.
+        seed: seed of the draws for rows without a task; instance n has the seed ``seed + n``.
+        split: split that tasks are drawn from and indexes refer to.
+        **options: options of the environment.
 
     Returns:
         A class without constructor arguments whose public methods are ``reset``, ``get_reward`` and the environment's typed tools.
 
     Raises:
-        UnknownOption: no such environment, split or option.
+        UnknownOption: unknown environment, split or option.
     """
     entry, options = find_entry(env_id), {"split": split, **options}
-    tools = _make(entry, options).tools  # an option may change them, and a wrong one is refused here
+    tools = _make(entry, options).tools  # options may change them; an invalid option fails here
     shared = {"_entry": entry, "_options": options, "_seeds": itertools.count(seed), "__module__": __name__}
     name = entry.id.partition("/")[2].replace("-", "_")  # TRL names the reward after it
     return type(
@@ -150,7 +159,7 @@ def _make(entry: EnvEntry, options: dict[str, Any]) -> TextEnv[Any, Any]:
 
 
 def _method(tool: Tool) -> Callable[..., str]:
-    """A tool as a method, described as TRL reads it: by type hints and a docstring in Google's form."""
+    """Convert a tool to a method with the type hints and Google-style docstring that TRL parses."""
     hints = {name: Literal[tool.choices[name]] if name in tool.choices else str for name in tool.parameters}
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     rest = [
@@ -163,7 +172,7 @@ def _method(tool: Tool) -> Callable[..., str]:
         try:
             arguments = dict(signature.bind(self, *values, **named).arguments)
             del arguments["self"]
-        except TypeError:  # one too many, one missing or another name: for the tool to say
+        except TypeError:  # a surplus, missing or unknown argument: the tool reports it
             arguments = {**{str(number): value for number, value in enumerate(values)}, **named}
         return self._call(tool, arguments)
 
@@ -178,14 +187,14 @@ def _method(tool: Tool) -> Callable[..., str]:
 
 
 def instructions(env: TextEnv[Any, Any]) -> str:
-    """The rules as text for a model that acts by tool calls."""
+    """Write the rules for a model that acts by tool calls."""
     return f"{env.prompt()}\n\n{TOOLS_NOTE}"
 
 
 def task_rows(tasks: TaskSet) -> list[dict[str, str | list[dict[str, str]]]]:
-    """The rows of ``task_dataset``, for who puts them into a data set of another kind."""
+    """Build the rows of ``task_dataset`` as plain dicts, for other kinds of datasets."""
     env = tasks.make()
-    # TRL puts the first observation behind the last message.
+    # TRL appends the first observation to the last message.
     prompt = [{"role": "system", "content": instructions(env)}, {"role": "user", "content": ""}]
     env.close()
     return [{"prompt": prompt, "task": task, "tasks_hash": tasks.hash} for task in tasks.ids]
@@ -194,23 +203,23 @@ def task_rows(tasks: TaskSet) -> list[dict[str, str | list[dict[str, str]]]]:
 def task_dataset(
     env_id: str, split: str = "train", *, panel: str | None = None, limit: int | None = None, **options: Any
 ) -> Dataset:
-    """The data set to train on: one row for each task, so that all members of a group play the same one.
+    """Build the training dataset: one row per task, so that all members of a group play the same one.
 
     Args:
         env_id: registered id or short name.
-        split: whose tasks.
-        panel: a version of the fixed panel (``v1``), for its tasks instead.
-        limit: only so many, from the first on.
-        **options: of the environment, the same as those of ``environment_factory``: the rules and what a task holds may depend on them.
+        split: split of the tasks.
+        panel: version of an evaluation set (``v1``); its tasks are taken instead.
+        limit: only the first tasks, at most so many.
+        **options: options of the environment, the same as for ``environment_factory``: rules and tasks may depend on them.
 
     Returns:
-        Columns ``prompt`` (the rules as system message, and an empty message that TRL puts the first observation behind), ``task`` (its
-        id) and ``tasks_hash`` (the same wherever the same tasks are played); ``info.description`` has the task set's whole record, as
-        JSON. GRPOTrainer takes nothing but such a data set, so that there is no other form of it here.
+        Columns ``prompt`` (the rules as system message, and an empty message to which TRL appends the first observation), ``task`` (its
+            id) and ``tasks_hash`` (equal for equal tasks on every machine). ``info.description`` has the whole record of the task set, as
+            JSON. GRPOTrainer accepts only this kind of dataset.
 
     Raises:
         MissingExtra: the package datasets is not installed.
-        UnknownOption: no such environment, split, panel or option.
+        UnknownOption: unknown environment, split, panel or option.
         PanelMismatch: with these options the environment does not play the panel's tasks.
     """
     try:

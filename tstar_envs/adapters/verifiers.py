@@ -1,6 +1,6 @@
-"""verifiers: an environment as a v1 taskset with the environment that plays it (tested with verifiers 0.4.0; docs/adapters.md).
+"""Adapter for verifiers: a v1 taskset and its environment (tested with verifiers 0.4.0; docs/adapters.md).
 
-verifiers finds a taskset by the name of a top-level module, so write one, ``my_tasks.py``:
+verifiers finds a taskset by the name of a top-level module. Write one, ``my_tasks.py``:
 
     from tstar_envs.adapters.verifiers import TStarEnv, TStarTaskset
 
@@ -27,7 +27,7 @@ __all__ = ["TStarEnv", "TStarTaskset"]
 
 
 class TStarData(vf.TaskData):
-    """A task: its id, the rules as system prompt, the first observation as prompt, and which set it is of."""
+    """One task: id, the rules as system prompt, the first observation as prompt, and its set."""
 
     env: str
     split: str
@@ -38,7 +38,7 @@ class TStarData(vf.TaskData):
 
 
 class TStarConfig(vf.TasksetConfig):
-    """Which tasks are played: ``--env.taskset.env``, ``.split``, ``.panel`` and ``.options``."""
+    """Configuration of the tasks: ``--env.taskset.env``, ``.split``, ``.panel`` and ``.options``."""
 
     env: str = "tstar/Sokoban-easy"
     split: str = "test"
@@ -47,18 +47,18 @@ class TStarConfig(vf.TasksetConfig):
 
 
 class TStarTask(vf.Task[TStarData, vf.State, vf.TaskConfig]):
-    """Scored by its environment, so that it has no rewards of its own."""
+    """Task scored by its environment, without rewards of its own."""
 
 
 class TStarTaskset(vf.Taskset[TStarTask, TStarConfig]):
-    """The tasks of a split or of a panel, in order, each with the hash of the whole set."""
+    """Tasks of a split or evaluation set, in order, each with the hash of the whole set."""
 
     def load(self) -> Iterator[TStarTask]:
-        """The tasks of the task set, in the form that verifiers takes.
+        """Load the tasks in the form that verifiers expects.
 
         Raises:
-            UnknownOption: no such environment, split, panel or option.
-            PanelMismatch: the environment as made here does not play the panel's tasks.
+            UnknownOption: unknown environment, split, panel or option.
+            PanelMismatch: the environment made here does not play the panel's tasks.
         """
         config = self.config
         tasks = task_set(config.env, split=config.split, panel=config.panel, **config.options)
@@ -73,7 +73,7 @@ class TStarTaskset(vf.Taskset[TStarTask, TStarConfig]):
 
 
 class TStarEnvConfig(vf.EnvConfig):
-    """The one who plays: by default a model that only talks, in a process of this machine, since it runs no program."""
+    """Configuration of the player; by default a chat model in a local process, without programs."""
 
     player: vf.AgentConfig = vf.AgentConfig.model_validate(
         {"harness": {"id": "null"}, "runtime": {"type": "subprocess"}}
@@ -81,13 +81,13 @@ class TStarEnvConfig(vf.EnvConfig):
 
 
 class TStarEnv(vf.Env[TStarEnvConfig]):
-    """Plays an episode: the player's replies go to the environment until it is over."""
+    """Environment that steps with the player's replies until the episode is over."""
 
     async def run(self, task: TStarTask, agents: Any) -> None:
         """Play a task; ``reward`` is the environment's, ``success`` and ``steps`` are metrics.
 
-        What a search service fails at is raised, so that the episode has an error and no reward. Neither has one that the model's
-        endpoint failed in: verifiers notes the error in the trace.
+        A failure of a search service is raised, so that the episode has an error and no reward. If the model's endpoint fails there is no
+        reward either: verifiers notes the error in the trace.
         """
         data = task.data
         tasks = TaskSet(

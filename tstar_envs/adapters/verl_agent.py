@@ -1,13 +1,13 @@
-"""verl-agent: environment managers for its rollout loop and those of its descendants.
+"""Adapter for verl-agent: environment managers for its rollout loop and those of its forks.
 
     from tstar_envs.adapters.verl_agent import make_envs   # in place of agent_system.environments.make_envs
 
     envs, val_envs = make_envs(config)   # config.env.env_name: tstar/Sokoban-easy
 
 An ``EnvironmentManager`` has the interface of verl-agent's ``EnvironmentManagerBase`` (``reset``, ``step``, ``success_evaluator``,
-``close``; read in agent_system/environments/base.py and multi_turn_rollout/rollout_loop.py); nothing of that package is imported. Row r
-of a batch plays the task of group ``r // env.rollout.n``. The anchor by which GiGPO groups steps is the environment's ``state_key``:
-equal exactly for equal states of one task, whatever led there and however the observation is worded.
+``close``; see agent_system/environments/base.py and multi_turn_rollout/rollout_loop.py). Nothing of that package is imported. Row r
+of a batch plays the task of group ``r // env.rollout.n``. GiGPO's anchor for grouping steps is the environment's ``state_key``: equal
+exactly for equal states of one task, whatever the path or the phrasing of the observation.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from tstar_envs.utils import StableRandom, check_option, is_whole
 
 Infos = list[dict[str, Any]]
 Observations = dict[str, Any]
-# Form of a reply -> how ``parse_reply`` says that it is marked.
+# Format of a reply -> cues that ``parse_reply`` reports for it.
 REPLIES = {"tags": ("action", "search", "answer"), "react": ("line",)}
 
 
 def projection(text_actions: Sequence[str], replies: str = "tags") -> tuple[list[str], list[bool]]:
-    """Read what a policy wrote.
+    """Parse the replies of a policy.
 
     Args:
-        text_actions: its replies.
-        replies: the form they must have: ``tags`` is verl-agent's ``<think>...</think><action>...</action>``, ``react`` has ``Thought:``
-            and ``Action:`` lines.
+        text_actions: replies of the policy.
+        replies: required format: ``tags`` is verl-agent's ``<think>...</think><action>...</action>``, ``react`` has ``Thought:`` and
+            ``Action:`` lines.
 
     Returns:
-        What the environments are to play, "" (an invalid action) where a reply has no action in that form; and whether it has a thought
-        in that form too, without which it counts as invalid although its action is played, as in verl-agent.
+        Actions for the environments, "" (invalid) for a reply without an action in that format; and per reply whether it is valid. A reply
+            without a thought in that format is invalid although its action is played, as in verl-agent.
     """
     check_option("replies", replies, tuple(REPLIES))
     actions, valid = [], []
@@ -54,17 +54,17 @@ def projection(text_actions: Sequence[str], replies: str = "tags") -> tuple[list
 
 
 class Envs:
-    """The environments of a manager: ``env_num`` groups of ``group_n``, played in this process.
+    """Environments of a manager: ``env_num`` groups of ``group_n``, in this process.
 
     Args:
         env_id: registered id or short name.
-        env_num: groups.
-        group_n: members of a group, which play the same task.
-        seed: of the order in which tasks come.
-        split: where they come from.
-        fixed: every reset plays the first ``env_num`` tasks of the split, for validation; else the split is gone through in an order drawn
-            anew each time round.
-        **options: of the environment.
+        env_num: number of groups.
+        group_n: members per group, which play the same task.
+        seed: seed of the order of the tasks.
+        split: split of the tasks.
+        fixed: True to play the first ``env_num`` tasks of the split after every reset, for validation. False passes through the split in a
+            random order, reshuffled for each pass.
+        **options: options of the environment.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Envs:
             yield from StableRandom(f"{seed}/{turn}").shuffled(self._ids)
 
     def _tasks(self, kwargs: Sequence[Mapping[str, Any]] | None) -> list[str | int]:
-        """The tasks of the groups: those that the rows of the batch name, or the next ones."""
+        """Choose the tasks of the groups: those that the rows of the batch name, or the next ones."""
         named = [row.get("task") for row in kwargs] if kwargs is not None else []
         if all(task is None for task in named):
             number = len(named) // self.group_n or len(self.rows) // self.group_n
@@ -116,29 +116,29 @@ class Envs:
         return chosen
 
     def reset(self, kwargs: Sequence[Mapping[str, Any]] | None = None) -> tuple[list[str], Infos]:
-        """Start an episode in every row.
+        """Reset every row.
 
         Args:
-            kwargs: one mapping for each row (the data set's ``env_kwargs``); ``task`` is an id, or an index within the split. There may
-                be fewer rows than environments, as in the last batch of a data set.
+            kwargs: one mapping per row (the dataset's ``env_kwargs``); ``task`` is an id, or an index within the split. There may be fewer
+                rows than environments, as in the last batch of a dataset.
 
         Raises:
             UnknownOption: the rows do not fit, or members of a group name different tasks.
-            UnknownTask: no such task.
+            UnknownTask: unknown task.
         """
         tasks = self._tasks(kwargs)
         self._group = GroupEnv(self.rows[: len(tasks) * self.group_n], tasks, self.group_n)
         return self._group.reset()
 
     def step(self, actions: Sequence[str]) -> list[tuple[str, float, bool, dict[str, Any]] | None]:
-        """Play one action in every row that still runs.
+        """Play one action in every row that is still running.
 
         Returns:
-            Observation, reward, whether the episode is over, and info; None for a row whose episode was over before.
+            Observation, reward, done and info per row; None for a row whose episode was over before.
 
         Raises:
-            InfrastructureError: a search service failed; nothing was played, so that the same step may be tried again.
-            ResetNeeded: before ``reset``.
+            InfrastructureError: a search service failed. Nothing was played, and the same step may be retried.
+            ResetNeeded: called before ``reset``.
         """
         if self._group is None:
             raise ResetNeeded("step comes after reset: call reset() first")
@@ -164,13 +164,13 @@ class Envs:
 
 
 class EnvironmentManager:
-    """What verl-agent's rollout loop calls an environment manager.
+    """Environment manager for verl-agent's rollout loop.
 
     Args:
         envs: the environments.
-        projection_f: reads replies (``projection``).
-        config: of the run; ``config.env.history_length`` is how many of the latest turns a prompt shows, none at 0.
-        prompt_style: form of the replies that the rules ask for.
+        projection_f: parser of replies (``projection``).
+        config: configuration of the run. ``config.env.history_length`` is the number of latest turns in a prompt, none at 0.
+        prompt_style: format of replies that the rules ask for.
     """
 
     def __init__(
@@ -184,18 +184,18 @@ class EnvironmentManager:
         self._history = max(0, int(config.env.history_length))
         self._style = prompt_style
         self._first: list[str] = []
-        self._turns: list[list[tuple[str, str]]] = []  # what each row did, and what it was answered
+        self._turns: list[list[tuple[str, str]]] = []  # per row, actions and observations
         self._infos: Infos = []
         self._anchors: list[str] = []
 
     def reset(self, kwargs: Sequence[Mapping[str, Any]] | None = None) -> tuple[Observations, Infos]:
-        """Start an episode in every row.
+        """Reset every row.
 
         Args:
             kwargs: ``env_kwargs`` of the batch, see ``Envs.reset``.
 
         Returns:
-            ``{"text": prompts, "image": None, "anchor": state keys}`` and infos, one entry for each row.
+            ``{"text": prompts, "image": None, "anchor": state keys}`` and infos, one entry per row.
         """
         self._first, infos = self.envs.reset(kwargs)
         self._turns = [[] for _ in infos]
@@ -207,12 +207,11 @@ class EnvironmentManager:
         """Play one reply in every row.
 
         Args:
-            text_actions: a reply for each row. Those of rows whose episode is over are passed over, as verl-agent goes on with all rows
-                until the last is done.
+            text_actions: one reply per row. Those of finished rows are ignored: verl-agent steps all rows until the last is done.
 
         Returns:
-            Observations as of ``reset``; rewards (float32; 0 for a row that was over) and dones, shape (rows,); and infos with ``won``
-            (the task is solved) and ``is_action_valid`` (the reply has the right form, and its action could be read).
+            Observations as in ``reset``; rewards (float32; 0 for a row that was over) and dones, shape (rows,); and infos with ``won`` (the
+                task is solved) and ``is_action_valid`` (the reply has the required format, and its action could be parsed).
 
         Raises:
             InfrastructureError: see ``Envs.step``; never a reward of 0.
@@ -236,9 +235,9 @@ class EnvironmentManager:
         return {"text": self.build_text_obs(), "image": None, "anchor": list(self._anchors)}
 
     def build_text_obs(self) -> list[str]:
-        """The prompts of the next turn: the rules, the first observation, the latest turns and what is seen now.
+        """Build the prompts of the next turn: rules, first observation, latest turns and current observation.
 
-        A policy of verl-agent is asked each turn anew, so that a prompt says all that it needs to know.
+        A policy of verl-agent has no memory between turns, so that each prompt must be complete.
         """
         return [self._prompt(row) for row in range(len(self._turns))]
 
@@ -260,16 +259,16 @@ class EnvironmentManager:
         total_batch_list: Sequence[Sequence[Mapping[str, Any]]],
         **kwargs: Any,
     ) -> dict[str, np.ndarray]:
-        """Whether the episodes of a rollout were won.
+        """Evaluate the success of the episodes of a rollout.
 
         Args:
             *args: not used.
-            total_infos: for each row the infos of its steps.
-            total_batch_list: for each row what the loop kept of its steps; ``active_masks`` says whether the row still ran.
-            **kwargs: what the loop gives beside (rewards, lengths).
+            total_infos: per row the infos of its steps.
+            total_batch_list: per row the loop's records of its steps; ``active_masks`` is True if the row was still running.
+            **kwargs: other values of the loop (rewards, lengths), not used.
 
         Returns:
-            ``success_rate`` and ``score``, shape (rows,): of the last step that each row played.
+            ``success_rate`` and ``score``, shape (rows,), of the last step of each row.
         """
         last = [
             next(
@@ -293,18 +292,18 @@ class EnvironmentManager:
 
 
 def make_envs(config: Any) -> tuple[EnvironmentManager, EnvironmentManager]:
-    """The managers for training and for validation, as verl-agent's function of this name makes them.
+    """Make the managers for training and validation, like verl-agent's function of this name.
 
-    Read of the configuration are ``env.env_name`` (an id of this suite), ``env.seed``, ``env.max_steps`` (the horizon),
-    ``env.history_length``, ``env.rollout.n`` (members of a group), ``data.train_batch_size`` and ``data.val_batch_size`` (groups); and
-    where it is there ``env.tstar``: ``replies`` (``tags`` or ``react``), ``train_split``, ``val_split`` and ``options`` of the environment.
+    It reads ``env.env_name`` (an id of this suite), ``env.seed``, ``env.max_steps`` (the horizon), ``env.history_length``,
+    ``env.rollout.n`` (members of a group), ``data.train_batch_size`` and ``data.val_batch_size`` (groups). The optional ``env.tstar`` has
+    ``replies`` (``tags`` or ``react``), ``train_split``, ``val_split`` and ``options`` of the environment.
 
     Returns:
-        The training manager, on tasks of the train split in a drawn order, and the validation manager, whose groups have one member and
-        which plays the same tasks of the valid split each time.
+        The training manager, on tasks of the train split in random order, and the validation manager, with groups of one member and the
+            same tasks of the valid split each time.
 
     Raises:
-        UnknownOption: a setting is none of the valid ones; the message lists them.
+        UnknownOption: an invalid setting; the message lists the valid ones.
     """
     own = dict(getattr(config.env, "tstar", None) or {})
     given = {"replies": "tags", "train_split": "train", "val_split": "valid", "options": {}, **own}

@@ -1,4 +1,4 @@
-"""Agents: objects with ``act(observation, info) -> reply``; ``load_agent`` finds one by name."""
+"""Agents: objects with ``act(observation, info) -> reply``; ``load_agent`` loads one by name."""
 
 from __future__ import annotations
 

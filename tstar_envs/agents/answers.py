@@ -1,4 +1,4 @@
-"""Answers of chat completions, and tool calls left in their text."""
+"""Parsing of chat completions, and of tool calls in their text."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _THOUGHT_PARTS = ("thinking", "reasoning", "reasoning_content")
 _LINE_END = re.compile(
     "\r\n|\n|\r"
 )  # of a stream of events; texts in it may hold other separators as they are
-_QUOTED = 200  # characters of an answer that a message quotes
+_QUOTED = 200  # characters of a completion quoted in a message
 
 
 class Unreadable(Exception):
-    """The server sent no answer that can be read; another try may bring one."""
+    """Unreadable completion; a retry may help."""
 
 
 class ToolCall(NamedTuple):
-    """A call of a tool: id, the function's name, arguments as JSON text."""
+    """Tool call: id, name of the function, arguments as JSON text."""
 
     id: str
     name: str
@@ -34,14 +34,14 @@ class ToolCall(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """A model's answer.
+    """Parsed completion of a model.
 
     Attributes:
-        text: its words.
-        reasoning: what it thought, where the server returns that separately.
-        tool_calls: as the message holds them.
-        call: what it cost.
-        message: the assistant's message as it came, for a model that wants back what it said beside its words.
+        text: text of the message.
+        reasoning: thoughts, if the server returns them separately.
+        tool_calls: tool calls of the message.
+        call: tokens, time and tries.
+        message: the assistant's message verbatim, for models that need their own extra fields back.
     """
 
     text: str
@@ -52,14 +52,13 @@ class Answer:
 
 
 def parse_body(content: bytes, streamed: bool) -> dict[str, Any]:
-    """The completion in the body of an answer, every text in it encodable as UTF-8.
+    """Parse the body of a response into a completion; every text is encodable as UTF-8.
 
     Args:
-        content: the body.
-        streamed: whether it is a stream of events, which is put together to what it would be as a whole.
+        streamed: True if the body is an event stream; its chunks are merged into one completion.
 
     Raises:
-        Unreadable: it is neither.
+        Unreadable: neither a completion nor a stream of one.
     """
     text = content.decode("utf-8-sig", "replace")
     try:
@@ -70,7 +69,7 @@ def parse_body(content: bytes, streamed: bool) -> dict[str, Any]:
         raise Unreadable(f"an unreadable answer: {error}: {_quoted(text)}") from None
     if (
         isinstance(body, list) and body and isinstance(body[0], dict) and body[0].get("error")
-    ):  # Gemini wraps its errors
+    ):  # Gemini wraps its errors in a list
         body = body[0]
     if not isinstance(body, dict):
         raise Unreadable(f"an unreadable answer: {_quoted(text)}")
@@ -78,16 +77,13 @@ def parse_body(content: bytes, streamed: bool) -> dict[str, Any]:
 
 
 def read_answer(body: Mapping[str, Any], purpose: str, tries: int, seconds: float) -> Answer:
-    """The answer that a completion holds.
+    """Extract the answer from a completion.
 
     Args:
-        body: of the response.
-        purpose: of the request, see ``Call``.
-        tries: requests sent for it.
-        seconds: that it took.
+        purpose: purpose of the request, see ``Call``.
 
     Raises:
-        Unreadable: there is no message in it, or one that holds something else than words and calls.
+        Unreadable: there is no message, or it holds anything but text and calls.
     """
     first = _first_choice(body)
     message = first.get("message")
@@ -112,7 +108,7 @@ def read_answer(body: Mapping[str, Any], purpose: str, tries: int, seconds: floa
 
 
 def error_in(body: Mapping[str, Any]) -> Any:
-    """The error inside an answer of status 200 or its first choice, None without one."""
+    """Find an error in a response of status 200, or in its first choice; None if there is none."""
     if body.get("error"):
         return body["error"]
     if body.get("object") == "error":
@@ -124,14 +120,14 @@ def error_in(body: Mapping[str, Any]) -> Any:
 
 
 def _first_choice(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The first choice of a completion or chunk, an empty one where there is none."""
+    """Return the first choice of a completion or chunk, an empty one if there is none."""
     choices = body.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     return first if isinstance(first, dict) else {}
 
 
 def _words(message: Mapping[str, Any]) -> tuple[str, str]:
-    """Text and separate thought of a message."""
+    """Extract the text and the separate thoughts of a message."""
     content = message.get("content")
     text, thought = "", ""
     if isinstance(content, str):
@@ -155,7 +151,7 @@ def _words(message: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _flat(part: Any) -> str:
-    """The words in a part of a message, those of the parts inside it included."""
+    """Extract the text of a part of a message, including nested parts."""
     if isinstance(part, str):
         return part
     if isinstance(part, list):
@@ -169,7 +165,7 @@ def _flat(part: Any) -> str:
 
 
 def _with_call_list(message: dict[str, Any]) -> dict[str, Any]:
-    """A message whose calls stand in a list, each with a function: also one call alone, a flat one, and OpenAI's first form."""
+    """Normalize tool calls to a list: a single call, a flat one, and OpenAI's legacy form too."""
     given = message.get("tool_calls")
     if not given and isinstance(message.get("function_call"), dict):
         given = [{"function": message["function_call"]}]
@@ -192,7 +188,7 @@ def _with_call_list(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
-    """The calls of tools in a message, each with an id and arguments as JSON text."""
+    """Extract the tool calls of a message, each with an id and arguments as JSON text."""
     given = message.get("tool_calls") or []
     if not isinstance(given, list):
         raise Unreadable(f"an unreadable answer: tool_calls {_quoted(repr(given))}")
@@ -211,11 +207,11 @@ def _calls(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def _events(text: str) -> Iterator[dict[str, Any]]:
-    """The chunks of a stream of events.
+    """Iterate over the chunks of an event stream.
 
     Raises:
-        Unreadable: it does not come to its end.
-        BadData: a chunk is no JSON object.
+        Unreadable: the stream is incomplete.
+        BadData: a chunk is not a JSON object.
     """
     ended = False
     for line in _LINE_END.split(text):
@@ -231,7 +227,7 @@ def _events(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _together(chunks: Iterator[dict[str, Any]]) -> dict[str, Any]:
-    """One completion from the chunks of a stream."""
+    """Merge the chunks of a stream into one completion."""
     words: dict[str, list[str]] = {}
     others: dict[str, Any] = {}
     calls: dict[int, dict[str, Any]] = {}
@@ -265,7 +261,7 @@ def _together(chunks: Iterator[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _add_calls(calls: dict[int, dict[str, Any]], pieces: Sequence[Any]) -> None:
-    """Add the pieces of calls that a chunk holds to those of the chunks before."""
+    """Append a chunk's fragments of tool calls to those of earlier chunks."""
     for piece in pieces:
         if not isinstance(piece, dict):
             raise Unreadable(f"an unreadable answer: a tool call {_quoted(repr(piece))}")
@@ -289,7 +285,7 @@ def _quoted(text: str) -> str:
     return redacted(text)[:_QUOTED]
 
 
-# What begins a call, or a list of them, and what ends it.
+# Opening and closing marks of a call, or of a list of calls.
 _MARKS = (
     ("<tool_call>", "</tool_call>"),  # Hermes, Qwen, GLM, Granite 4, Hunyuan
     ("<invoke name=", "</invoke>"),  # MiniMax, Claude, DeepSeek V3.2
@@ -312,7 +308,7 @@ _BETWEEN = (
     "<\uff5ctool\u2581sep\uff5c>",
 )  # a name and its arguments
 _DSML = "\uff5cDSML\uff5c"  # in the tags of DeepSeek V3.2
-# gpt-oss addresses its calls; the name may stand before the channel or after.
+# gpt-oss addresses its calls; the name may stand before or after the channel.
 _ADDRESSED = re.compile(
     r"to=functions\.(?P<name>[\w\-]{1,64})(?:[^<]|<\|(?:channel|constrain)\|>){0,80}<\|message\|>"
 )
@@ -323,15 +319,14 @@ _PYTHON_CALL = re.compile(r"\[?\s{0,8}(?P<name>[A-Za-z_][\w.]{0,63})\(")
 _KEYWORD = re.compile(
     r"(?<!\w)(?P<name>\w{1,64})\s{0,4}=\s{0,4}(?P<value>\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"|'[^'\\]*+(?:\\.[^'\\]*+)*+')"
 )
-_MOST_PYTHON = 5_000  # characters of a call that is written as in Python
+_MOST_PYTHON = 5_000  # characters of a call in Python syntax
 
 
 def written_calls(text: str, names: Sequence[str]) -> tuple[ToolCall, ...]:
-    """Calls that stand in the text.
+    """Parse tool calls in the text of a message.
 
     Args:
-        text: what follows the model's thoughts.
-        names: of the tools; an object or call alone is one only if it names one of them.
+        names: names of the tools. A bare JSON object or a bare call counts only if it names one of them.
     """
     text = text.replace(_DSML, "")
     found: list[tuple[str, str]] = []
@@ -347,7 +342,7 @@ def written_calls(text: str, names: Sequence[str]) -> tuple[ToolCall, ...]:
 
 
 def addressed_calls(text: str) -> tuple[ToolCall, ...]:
-    """Calls in gpt-oss's channels, in all that it wrote: what is addressed to a tool is no thought."""
+    """Parse the calls in gpt-oss's channels, anywhere in its output: text addressed to a tool is not thought."""
     calls = [
         (call["name"], text[call.end() :].partition("<|")[0].strip()) for call in _ADDRESSED.finditer(text)
     ]
@@ -355,7 +350,7 @@ def addressed_calls(text: str) -> tuple[ToolCall, ...]:
 
 
 def _written(mark: str, piece: str) -> list[tuple[str, str]]:
-    """Name and arguments of the calls in the piece behind a mark."""
+    """Parse name and arguments of the calls in the text after an opening mark."""
     if mark in ("<function=", "<invoke name="):
         return _tagged(piece)
     if piece.startswith("<function="):
@@ -363,7 +358,7 @@ def _written(mark: str, piece: str) -> list[tuple[str, str]]:
     for between in _BETWEEN:
         head, found, arguments = piece.partition(between)
         if found:
-            if head.strip() == "function":  # DeepSeek V3 says of what type a call is
+            if head.strip() == "function":  # DeepSeek V3 writes the type of a call first
                 head, _, arguments = arguments.partition("\n")
             return [(_name(head), _BLOCK_MARK.sub("", arguments).strip())]
     name, _, rest = piece.partition("\n")
@@ -377,12 +372,12 @@ def _written(mark: str, piece: str) -> list[tuple[str, str]]:
 
 
 def _name(head: str) -> str:
-    """``move`` of Kimi's ``functions.move:0``."""
+    """Extract ``move`` from Kimi's ``functions.move:0``."""
     return head.strip().removeprefix("functions.").partition(":")[0]
 
 
 def _tagged(piece: str) -> list[tuple[str, str]]:
-    """A call whose name and arguments stand in tags, or its arguments as JSON."""
+    """Parse a call with its name and arguments in tags, or with JSON arguments."""
     named = _NAMED.match(piece)
     if named is None:
         return []
@@ -399,7 +394,7 @@ def _tagged(piece: str) -> list[tuple[str, str]]:
 
 
 def _keys(text: str) -> dict[str, str]:
-    """Arguments in GLM's tags."""
+    """Parse arguments in GLM's tags."""
     values = {}
     for pair in text.split("<arg_key>")[1:]:
         key, _, rest = pair.partition("</arg_key>")
@@ -408,7 +403,7 @@ def _keys(text: str) -> dict[str, str]:
 
 
 def _listed(piece: str) -> list[tuple[str, str]]:
-    """Calls in JSON, one or a list."""
+    """Parse one JSON call, or a list of them."""
     try:
         content: Any = parse_json(piece, "a call", object)
     except BadData:
@@ -423,7 +418,7 @@ def _listed(piece: str) -> list[tuple[str, str]]:
 
 
 def _as_in_python(piece: str) -> list[tuple[str, str]]:
-    """A call as Llama 4, LFM and Gemma write it: ``[move(direction="Up")]``."""
+    """Parse a call in Python syntax (Llama 4, LFM, Gemma): ``[move(direction="Up")]``."""
     named = _PYTHON_CALL.match(piece) if len(piece) <= _MOST_PYTHON else None
     if named is None:
         return []

@@ -1,4 +1,4 @@
-"""Agents: the protocol, what an agent sees, usage of models, and reasons for failures."""
+"""Agent protocol, an agent's view of the environment, model usage, and causes of failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tstar_envs.registry import find_entry
 from tstar_envs.utils import is_whole
 
 MODEL, UNPARSED, ENDPOINT, ENVIRONMENT, AGENT = FAILURES
-# How tables name each kind, in their order; the first two are results of the agent, the others are in no rate.
+# Names of the kinds in tables, in order. The first two are results of the agent; the others are excluded from all rates.
 KINDS = {
     MODEL: "the model failed",
     UNPARSED: "the replies did not parse",
@@ -26,26 +26,24 @@ KINDS = {
     AGENT: "the agent's code failed",
 }
 SCORED = (MODEL, UNPARSED)
-UNREADABLE_SHARE = 0.5  # of an episode's replies; from there on the form of the replies is what failed
+UNREADABLE_SHARE = 0.5  # of an episode's replies; from this share on the cause is the format of the replies
 
 
 class AgentError(TStarError):
-    """An agent raised, or returned something that is not a string."""
+    """Error raised by an agent, or a return value that is not a string."""
 
 
 class EndpointError(TStarError):
-    """The endpoint of a model gave no answer that could be used, after all tries."""
+    """Failure of a model's endpoint after all retries."""
 
 
 def failure(episode: Episode, error: Exception | None = None) -> str:
-    """Which of ``KINDS`` an episode is, "" where it solved its task.
+    """Classify a failed episode as one of ``KINDS``; "" if it solved its task.
 
-    An episode that was played and not solved is ``unparsed`` where at least half of its replies held no action that could be read, else
-    ``model``.
+    An unsolved episode is ``unparsed`` if at least half of its replies had no readable action, else ``model``.
 
     Args:
-        episode: it has ended.
-        error: what ended it, if it ended in an error and the error is at hand; else its record is read.
+        error: error that ended it, if available; otherwise its record is read.
     """
     if episode.ended == "error":
         name = type(error).__name__ if error is not None else episode.error.partition(":")[0]
@@ -61,33 +59,34 @@ def failure(episode: Episode, error: Exception | None = None) -> str:
 
 
 def failure_of(episode: Episode) -> str:
-    """Which of ``KINDS`` an episode is, as its record says, or as its steps show where the record is older than this field."""
+    """Read the kind of failure from a record; older records are classified by their steps."""
     return episode.failure or failure(episode)
 
 
-ACT = "act"  # a request whose answer is a step's reply; what is asked for another purpose keeps its text
-MOST_TOKENS = 10**9  # that an endpoint may report of one request and be believed
-# How endpoints say that an answer was cut at the bound on its length.
+ACT = "act"  # purpose of a request for a step's reply; answers for other purposes keep their text
+MOST_TOKENS = 10**9  # largest plausible token count of one request
+# Finish reasons of endpoints for an answer truncated at its token limit.
 _CUT = frozenset({"length", "max_tokens", "max_output_tokens", "model_length"})
 
 
 @dataclass(slots=True)
 class Call:
-    """One request to a model that was answered.
+    """One answered request to a model.
 
     Attributes:
-        purpose: ``act`` (the step's reply), or what else it was for: ``reflect``, ``refine``.
-        seconds: from the first try to the answer, waiting between tries included.
-        input_tokens: of the request as the endpoint counts them, None where it does not report them.
-        output_tokens: of the answer, likewise; reasoning that is not shown is among them.
-        cached_tokens: of the input, those that the endpoint had computed before.
-        tries: requests sent for this answer; above 1 where some failed.
-        finish: why the answer ended, in the endpoint's words (``stop``, ``length``, ``tool_calls``).
-        dropped: turns that were left out of the messages so that they fit.
-        text: the answer, where it is no reply of a step.
-        miscounted: the endpoint counted fewer input tokens than the messages can have: it cut them without a word, or counts a part.
-        step: number of the step it was asked for, from 0; set by the runner, as is
-        attempt: the number of the attempt at the task, from 0.
+        purpose: ``act`` (the step's reply), ``reflect`` or ``refine``.
+        seconds: time from the first try to the answer, with backoff.
+        input_tokens: tokens of the request, counted by the endpoint; None if it does not report them.
+        output_tokens: tokens of the answer, including hidden reasoning; None if not reported.
+        cached_tokens: input tokens that the endpoint read from its cache.
+        tries: requests sent for this answer; above 1 after retries.
+        finish: finish reason of the endpoint (``stop``, ``length``, ``tool_calls``).
+        dropped: turns dropped from the messages to fit the context.
+        text: text of the answer, if it is not the reply of a step.
+        miscounted: True if the endpoint counted fewer input tokens than the messages can have: it truncated them silently, or counts
+            only a part.
+        step: number of the step, from 0; set by the runner.
+        attempt: number of the attempt at the task, from 0; set by the runner.
     """
 
     purpose: str
@@ -104,7 +103,7 @@ class Call:
     attempt: int = 0
 
     def record(self) -> dict[str, Any]:
-        """The entry of an episode's ``calls``; fields with their default value are left out."""
+        """Convert to an entry of an episode's ``calls``, without fields that have their default value."""
         plain = Call(self.purpose, self.seconds)
         kept = ("purpose", "seconds", "step")
         return {
@@ -116,18 +115,18 @@ class Call:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a number of requests came to.
+    """Totals over a number of requests.
 
     Attributes:
-        calls: requests that were answered.
-        uncounted: those of them whose tokens the endpoint did not report; they are in no sum of tokens.
-        input_tokens: sum.
-        output_tokens: sum.
-        cached_tokens: of the input.
+        calls: answered requests.
+        uncounted: requests without token counts from the endpoint; excluded from the token sums.
+        input_tokens: total input tokens.
+        output_tokens: total output tokens.
+        cached_tokens: total cached input tokens.
         retries: requests that were sent again.
-        cut: requests whose answer was cut at the bound on its length.
-        miscounted: requests of whose messages the endpoint counted fewer tokens than they can have.
-        seconds: of each request, sorted.
+        cut: requests whose answer was truncated at its token limit.
+        miscounted: requests for which the endpoint counted fewer tokens than their messages can have.
+        seconds: latency of each request, sorted.
     """
 
     calls: int
@@ -141,12 +140,12 @@ class Usage:
     miscounted: int = 0
 
     def percentile(self, share: float) -> float | None:
-        """The latency that ``share`` (0 to 1) of the requests do not exceed (nearest rank), None without any."""
+        """Compute a latency percentile (nearest rank) for ``share`` in [0, 1]; None without requests."""
         return percentile(self.seconds, share)
 
 
 def percentile(ordered: Sequence[float], share: float) -> float | None:
-    """The value that a share of sorted values does not exceed (nearest rank), None where there is none."""
+    """Compute a percentile of sorted values (nearest rank) for ``share`` in [0, 1]; None without values."""
     if not ordered:
         return None
     rank = -int(-share * len(ordered) // 1)  # the ceiling
@@ -154,14 +153,14 @@ def percentile(ordered: Sequence[float], share: float) -> float | None:
 
 
 def plausible_count(value: Any) -> int | None:
-    """A number of tokens that an endpoint may mean, None for anything else."""
+    """Validate a token count reported by an endpoint; None if it is implausible."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
 def tokens_of(call: Mapping[str, Any]) -> tuple[int, int, int] | None:
-    """Tokens in, out and cached of a recorded call, None where they are not known."""
+    """Read the input, output and cached tokens of a recorded call; None if unknown."""
     given, answered = plausible_count(call.get("input_tokens")), plausible_count(call.get("output_tokens"))
     if given is None or answered is None:
         return None
@@ -169,7 +168,7 @@ def tokens_of(call: Mapping[str, Any]) -> tuple[int, int, int] | None:
 
 
 def total(calls: Iterable[Mapping[str, Any]]) -> Usage:
-    """The sums of what episodes hold as ``calls``."""
+    """Sum the usage over the ``calls`` of episodes."""
     calls = list(calls)
     counted = [tokens for call in calls if (tokens := tokens_of(call)) is not None]
     return Usage(
@@ -190,37 +189,45 @@ Reply = str | Awaitable[str]
 
 
 class Agent(Protocol):
-    """Plays episodes one after the other. Both methods may be coroutines (``async def``).
+    """Agent that plays episodes one after the other. Both methods may be coroutines (``async def``).
 
-    An agent may further have:
+    Example:
+        >>> import tstar_envs
+        >>> class Up:
+        ...     def reset(self, observation, info):
+        ...         pass
+        ...     def act(self, observation, info):
+        ...         return "Action: Up"
 
-    - ``env_options`` (a dict): options that its environment should have unless the user names others.
-    - ``bind(env)``, called once before the first episode with what agents may know of the environment: ``env.prompt(style)``,
-      ``env.demonstrations(n, style)``, ``env.horizon``, ``env.tools`` (``what_agents_see``). With ``privileged = True`` it is called
-      with the environment itself, expert and all, as the oracle is; the evaluation says so.
-    - ``another() -> Agent``, another one that plays a second episode at the same time. A class or factory needs none.
-    - ``again(observation, reward, info) -> bool``, asked at the end of an episode: whether to play the same task once more, as a further
-      attempt. The last attempt is the result; all are recorded.
-    - ``calls``, a list of ``tstar_envs.agents.base.Call`` that it appends to; the runner takes them into the record.
-    - ``concurrency``: episodes to play at once unless the user says how many.
-    - ``settings`` (a dict): what else its records depend on, for the file of settings.
+    Optional attributes of an agent:
+
+    - ``env_options`` (a dict): default options of its environment; the user's options take precedence.
+    - ``bind(env)``: called once before the first episode with an ``AgentEnv``, which has ``env.prompt(style)``,
+    ``env.demonstrations(n, style)``, ``env.horizon`` and ``env.tools``. With ``privileged = True`` it gets the environment itself,
+    including the expert, as the oracle does; the evaluation reports that.
+    - ``another() -> Agent``: makes another agent for a second concurrent episode. Not needed by a class or factory.
+    - ``again(observation, reward, info) -> bool``: called at the end of an episode; True starts another attempt at the same task. The
+    last attempt is the result; all are recorded.
+    - ``calls``: a list of ``tstar_envs.agents.base.Call`` that it appends to; the runner moves them to the record.
+    - ``concurrency``: default number of concurrent episodes.
+    - ``settings`` (a dict): further settings that its records depend on, for the settings file.
     """
 
     def reset(self, observation: str, info: Info) -> Any:
-        """A new episode: ``info`` also holds ``agent_seed`` (seed your sampling with it), ``sample`` and ``attempt``."""
+        """Start an episode. ``info`` also holds ``agent_seed`` (seed your sampling with it), ``sample`` and ``attempt``."""
 
     def act(self, observation: str, info: Info) -> Reply:
-        """The reply to an observation."""
+        """Reply to an observation."""
 
 
 class FunctionAgent:
-    """A function, or an object without ``reset``, as an agent."""
+    """Wrapper that makes an agent of a function, or of an object without ``reset``."""
 
     def __init__(self, act: Callable[[str, Info], Reply]) -> None:
         self._act = act
 
     def reset(self, observation: str, info: Info) -> None:
-        """A function remembers nothing."""
+        """Do nothing: a function has no memory."""
 
     def act(self, observation: str, info: Info) -> Reply:
         """Call the function."""
@@ -232,16 +239,15 @@ MOST_AT_ONCE = 100_000
 
 
 def traits(spec: str, agent: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """The optional attributes that an agent has, each known to be what ``Agent`` says.
+    """Read and validate the optional attributes of an agent.
 
     Args:
-        spec: how the agent was named, for the message.
-        agent: anybody's object.
-        names: all that there may be.
+        spec: specification of the agent, for the message.
+        agent: user-defined object.
 
     Raises:
-        AgentError: reading one raised something.
-        UnknownOption: one is something else; it is named, with its value.
+        AgentError: reading an attribute raised.
+        UnknownOption: an attribute is invalid; the message names it and its value.
     """
     missing = object()
     found = {
@@ -259,11 +265,11 @@ def traits(spec: str, agent: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def another_of(spec: str, first: Agent, another: Callable[[], Any]) -> Agent:
-    """What an agent's ``another`` makes.
+    """Make another agent with an agent's ``another``.
 
     Raises:
-        AgentError: it raised something.
-        UnknownOption: it made no agent.
+        AgentError: it raised.
+        UnknownOption: it did not return an agent.
     """
     made: Any = called(f"agent {spec!r}", AgentError, another)
     for name in ("act", "reset"):
@@ -280,7 +286,7 @@ def another_of(spec: str, first: Agent, another: Callable[[], Any]) -> Agent:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether a value can be written to the file of settings and read again as it was."""
+    """Check whether a value survives a round trip through the JSON settings file."""
     try:
         return bool(json.loads(json.dumps(value, allow_nan=False)) == value)
     except (TypeError, ValueError, RecursionError):
@@ -304,20 +310,17 @@ _MUST: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 class NotShown(TStarError, AttributeError):
-    """An agent asked for something of the environment that would reveal more than its observations do."""
+    """Access to a part of the environment that would reveal more than the observations do."""
 
 
-class EnvironmentView:
-    """The part of an environment that agents may know before they play.
-
-    Args:
-        env: the environment.
+class AgentEnv:
+    """Restricted view of an environment for agents: prompt, demonstrations, horizon and tools.
 
     Attributes:
         env_id: Gymnasium id.
-        horizon: steps until truncation; None where each task has its own (``horizon="optimal*2"``), which ``info["horizon"]`` holds.
-        prompt_style: how the environment wants replies by default.
-        tools: its actions as typed functions.
+        horizon: steps until truncation; None if each task has its own (``horizon="optimal*2"``), see ``info["horizon"]``.
+        prompt_style: default style of replies.
+        tools: actions of the environment as typed functions.
     """
 
     __slots__ = ("_demonstrations", "_prompt", "env_id", "horizon", "prompt_style", "tools")
@@ -331,12 +334,12 @@ class EnvironmentView:
         self.tools = env.tools
 
     @property
-    def unwrapped(self) -> EnvironmentView:
-        """Itself, so that code written for a Gymnasium environment works."""
+    def unwrapped(self) -> AgentEnv:
+        """The view itself, so that code for Gymnasium environments works."""
         return self
 
     def prompt(self, style: str | None = None) -> str:
-        """The rules and the grammar of actions; see ``TextEnv.prompt``."""
+        """Rules and action grammar; see ``TextEnv.prompt``."""
         wanted = style or self.prompt_style
         if wanted not in self._prompt:
             raise NotShown(
@@ -345,7 +348,7 @@ class EnvironmentView:
         return self._prompt[wanted]
 
     def demonstrations(self, n: int, style: str | None = None) -> list[str]:
-        """Episodes of the expert on train tasks, for few-shot prompts; see ``TextEnv.demonstrations``."""
+        """Render expert episodes of train tasks, for few-shot prompts; see ``TextEnv.demonstrations``."""
         return self._demonstrations(n, style)
 
     def __getattr__(self, name: str) -> Any:
@@ -356,7 +359,7 @@ class EnvironmentView:
 
 
 def _demonstrating(env: TextEnv[Any, Any]) -> Callable[..., list[str]]:
-    """Where demonstrations come from: for an id without a train split, the id whose training carries over to it, with the same options."""
+    """Find the source of demonstrations; ``train_on`` replaces an id without a train split, same options."""
     spec = env.spec
     entry = find_entry(spec.id) if spec is not None and env.tier != "path" else None
     if spec is None or entry is None or not entry.train_on or "train" in entry.splits:
@@ -375,18 +378,18 @@ def _demonstrating(env: TextEnv[Any, Any]) -> Callable[..., list[str]]:
 
 
 def bind_agent(agent: Any, env: TextEnv[Any, Any]) -> bool:
-    """Show an agent its environment, if it wants to be shown.
+    """Bind an agent to its environment, if it has ``bind``.
 
     Returns:
-        Whether the agent is privileged: it got the environment itself, expert included.
+        True if the agent is privileged: it got the environment itself, including the expert.
 
     Raises:
-        AgentError: its ``bind`` raised something.
-        EnvironmentFailed: what the environment says of itself raised something, or is no text.
+        AgentError: its ``bind`` raised.
+        EnvironmentFailed: an attribute or the prompt of the environment raised or is invalid.
     """
     privileged = getattr(agent, "privileged", False) is True
     if bind := getattr(agent, "bind", None):
-        shown = env if privileged else called("the environment", EnvironmentFailed, EnvironmentView, env)
+        shown = env if privileged else called("the environment", EnvironmentFailed, AgentEnv, env)
         bound = called("the agent", AgentError, bind, shown)
         if inspect.isawaitable(bound):
             dismiss(bound)

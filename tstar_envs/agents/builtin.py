@@ -1,4 +1,4 @@
-"""Built-in agents: random, the expert, and a person at the terminal."""
+"""Built-in agents: random, the expert (oracle), and a human at the terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import sys
 from typing import Any
 
-from tstar_envs.agents.base import AgentError, EnvironmentView, Info
+from tstar_envs.agents.base import AgentEnv, AgentError, Info
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import TStarError
 from tstar_envs.redaction import printable
@@ -18,19 +18,19 @@ _PHRASE = re.compile(r"[A-Z]\w+(?: [A-Z]\w+)*")
 
 
 class RandomAgent:
-    """See the module."""
+    """Agent that draws a random action in each step."""
 
     def __init__(self) -> None:
         self._rng = StableRandom(0)
         self._read: list[str] = []
 
     def reset(self, observation: str, info: Info) -> None:
-        """Start the stream of this episode."""
+        """Seed the random generator for this episode."""
         self._rng = StableRandom(int(info.get("agent_seed", 0)))
         self._read = [info["instruction"]]
 
     def act(self, observation: str, info: Info) -> str:
-        """A random action."""
+        """Draw a random action."""
         admissible: list[str] | None = info["admissible_actions"]
         if admissible:
             return self._rng.choice(admissible)
@@ -43,11 +43,11 @@ class RandomAgent:
 
 
 class NoExpert(TStarError):
-    """A task that cannot be won says nothing about an expert: its episode is an error, not a failure."""
+    """Unwinnable task: it says nothing about an expert, so the episode is an error, not a failure."""
 
 
 class OracleAgent:
-    """Replies with ``env.oracle(kind=kind)``; see ``TextEnv.oracle``."""
+    """Agent that replies with ``env.oracle(kind=kind)``; see ``TextEnv.oracle``."""
 
     privileged = True
 
@@ -56,7 +56,7 @@ class OracleAgent:
         self._env: TextEnv[Any, Any] | None = None
 
     def bind(self, env: TextEnv[Any, Any]) -> None:
-        """The oracle looks into the environment it plays.
+        """Keep the environment, whose state the oracle reads.
 
         Raises:
             UnknownOption: the family has no oracle of this kind.
@@ -65,13 +65,13 @@ class OracleAgent:
         self._env = env
 
     def reset(self, observation: str, info: Info) -> None:
-        """The oracle remembers nothing."""
+        """Do nothing: the oracle has no memory."""
 
     def act(self, observation: str, info: Info) -> str:
-        """The expert's reply.
+        """Reply with the expert's step.
 
         Raises:
-            NoExpert: it knows no way to win from here. Shipped tasks can all be won; one of a file by path may be unsolvable.
+            NoExpert: the task cannot be won from here. All shipped tasks can be won; a task of a user's file may be unsolvable.
         """
         if self._env is None:
             raise RuntimeError(
@@ -86,23 +86,23 @@ class OracleAgent:
 
 
 class HumanAgent:
-    """Shows what an agent is shown, and reads one line a turn."""
+    """Agent that shows the observations to a human and reads one line per turn."""
 
     concurrency = 1
 
-    def bind(self, env: EnvironmentView) -> None:
-        """Show the rules once."""
+    def bind(self, env: AgentEnv) -> None:
+        """Print the rules once."""
         sys.stderr.write(f"{printable(env.prompt())}\n")
 
     def reset(self, observation: str, info: Info) -> None:
-        """Say that a task begins."""
+        """Announce a new task."""
         sys.stderr.write(f"\n{'=' * 20} {info['task_id']}, at most {info['horizon']} turns {'=' * 20}\n")
 
     def act(self, observation: str, info: Info) -> str:
-        """Read a reply.
+        """Read a reply from the terminal.
 
         Raises:
-            AgentError: the input has ended.
+            AgentError: end of input.
         """
         sys.stderr.write(f"\n{printable(observation)}\n[turn {info['step'] + 1} of {info['horizon']}] ")
         sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Programs as agents: JSON lines over stdin and stdout."""
+"""External programs as agents: JSON lines over stdin and stdout."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
-from tstar_envs.agents.base import ACT, AgentError, Call, EnvironmentView, Info
+from tstar_envs.agents.base import ACT, AgentEnv, AgentError, Call, Info
 from tstar_envs.errors import UnknownOption
 from tstar_envs.record import COUNT_OR_NONE
 
 LONGEST_LINE = 4_000_000  # characters
-_TAIL = 5  # lines of stderr that an error quotes
-_LAST_WORDS = 2.0  # seconds for what a program that ended, or closed its output, still has to say
-_KILL_SECONDS = 5.0  # for a killed process to be gone; longer only where the system itself does not answer
+_TAIL = 5  # lines of stderr quoted in an error
+_LAST_WORDS = 2.0  # seconds to read the remaining output of a program that exited or closed its output
+_KILL_SECONDS = 5.0  # time limit for a killed process to disappear; longer only if the system itself hangs
 
 
 class CommandAgent:
-    """A program, one process for each episode that is played at the same time.
+    """Agent that runs an external program, one process per concurrent episode.
 
     Args:
-        command: as a shell would read it; no shell is started.
-        timeout: seconds for a reply.
+        command: command line in shell syntax; no shell is started.
+        timeout: time limit for a reply, in seconds.
 
     Raises:
-        UnknownOption: no command.
+        UnknownOption: empty command.
     """
 
     def __init__(self, command: str, timeout: float = 300.0) -> None:
@@ -50,11 +50,11 @@ class CommandAgent:
         self._first = False
 
     def another(self) -> CommandAgent:
-        """One with a process of its own."""
+        """Make another agent with its own process."""
         return CommandAgent(self._command, self._timeout)
 
-    def bind(self, env: EnvironmentView) -> None:
-        """Prepare the ``start`` event that the program reads first."""
+    def bind(self, env: AgentEnv) -> None:
+        """Prepare the ``start`` event, the program's first line of input."""
         tools = [tool.schema() for tool in env.tools]
         self._start = {
             "event": "start",
@@ -65,11 +65,11 @@ class CommandAgent:
         }
 
     def reset(self, observation: str, info: Info) -> None:
-        """Keep what only reset gives for the first line of the episode."""
+        """Keep the data of the reset for the first line of the episode."""
         self._first, self._reset_info = True, info
 
     async def act(self, observation: str, info: Info) -> str:
-        """Send the observation, read the reply."""
+        """Send the observation and read the reply."""
         began = time.perf_counter()
         event = {
             "event": "reset" if self._first else "step",
@@ -105,12 +105,12 @@ class CommandAgent:
         return answer
 
     async def _read_line(self, program: _Program) -> bytes:
-        """The next line of a program's output.
+        """Read one line of the program's output.
 
         Raises:
-            ValueError: it ended, or closed its output, without one.
+            ValueError: the program exited or closed its output first.
         """
-        with contextlib.suppress(ConnectionError):  # it has closed its input: what it said before that counts
+        with contextlib.suppress(ConnectionError):  # it has closed its input; its earlier output still counts
             await _pipe(program.stdin).drain()
         line: bytes = await _pipe(program.stdout).readline()
         if line:
@@ -118,11 +118,11 @@ class CommandAgent:
         try:
             await asyncio.wait_for(program.ended.wait(), _LAST_WORDS)
         except TimeoutError:
-            raise ValueError("it closed its output without an answer, and runs on") from None
+            raise ValueError("it closed its output without an answer, and is still running") from None
         raise ValueError(f"it ended with status {program.status}")
 
     async def _started(self) -> _Program:
-        await self.close()  # of one that ended: what it started
+        await self.close()  # kill the children of a program that exited
         pipe, loop = asyncio.subprocess.PIPE, asyncio.get_running_loop()
         _, program = await loop.subprocess_exec(
             lambda: _Program(LONGEST_LINE, loop),
@@ -143,7 +143,7 @@ class CommandAgent:
         while chunk := await stderr.read(65_536):
             *lines, rest = (rest + chunk).split(b"\n")
             self._hear(lines)
-            rest = rest[-65_536:]  # of a line without end
+            rest = rest[-65_536:]  # of an endless line
         self._hear([rest])
 
     def _hear(self, lines: list[bytes]) -> None:
@@ -155,7 +155,7 @@ class CommandAgent:
         return AgentError(f"the program {self._command!r} {reason}{said}")
 
     async def close(self) -> None:
-        """End the program and what it started; its pipes are closed, whoever else holds them."""
+        """Kill the program and its children, and close its pipes, even if another process holds them."""
         program, self._program = self._program, None
         if program is not None:
             program.kill()
@@ -170,42 +170,42 @@ class CommandAgent:
 
 
 class _Program(asyncio.subprocess.SubprocessStreamProtocol):
-    """A running program with its pipes, at the head of a session of its own.
+    """Running program with its pipes; leader of its own session.
 
     Attributes:
-        ended: set when the program itself has ended, though a child of it may hold its pipes.
+        ended: set when the program itself has exited, even if a child still holds its pipes.
     """
 
     def __init__(self, limit: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit, loop)
         self.ended = asyncio.Event()
-        self._process: Any = None  # asyncio's transport of it
+        self._process: Any = None  # its asyncio transport
 
     @property
     def status(self) -> int | None:
-        """The exit status, None while it runs."""
+        """Exit status, None while it runs."""
         status: int | None = self._process.get_returncode()
         return status
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio when it has started."""
+        """Store the transport; asyncio calls this when the program has started."""
         super().connection_made(transport)
         self._process = transport
 
     def process_exited(self) -> None:
-        """Called by asyncio when it has ended: its children go with it."""
-        # Now, while its number cannot be another's: a session that still has members keeps it.
+        """Kill the children; asyncio calls this when the program has exited."""
+        # At once, while its process id cannot be reused: a session with members keeps it.
         self._end_session()
         super().process_exited()
         self.ended.set()
 
     def kill(self) -> None:
-        """End it at once, and all of its session; a signal that can be ignored would be."""
+        """Kill the program and its whole session at once, with a signal that cannot be ignored."""
         if not self.ended.is_set():
             self._end_session()
 
     def let_go(self) -> None:
-        """Close the pipes, which a child with a session of its own may still hold."""
+        """Close the pipes, which a child in another session may still hold."""
         self._process.close()
 
     def _end_session(self) -> None:
@@ -214,10 +214,10 @@ class _Program(asyncio.subprocess.SubprocessStreamProtocol):
 
 
 async def _before(program: _Program, reading: Coroutine[Any, Any, bytes]) -> bytes:
-    """The line that is read; of a program that ends, only for as long as its last words take, though a child may hold its pipes.
+    """Await a line of output, but not long after the program exited: children may hold its pipes.
 
     Raises:
-        ValueError: it ended without one.
+        ValueError: the program exited without one.
     """
     line, end = asyncio.create_task(reading), asyncio.create_task(program.ended.wait())
     try:
@@ -236,7 +236,7 @@ def _line(event: dict[str, Any]) -> bytes:
 
 
 def _pipe(stream: Any) -> Any:
-    """A pipe that was asked for is there."""
+    """Check that a requested pipe exists."""
     if stream is None:
         raise OSError("the program has no pipe")
     return stream

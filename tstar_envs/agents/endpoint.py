@@ -1,4 +1,4 @@
-"""OpenAI-compatible endpoints: one request with its retries and backoff, and refusals in the words of many servers."""
+"""OpenAI-compatible endpoints: requests with retries and backoff, and the error messages of many servers."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 
-_TRY_AGAIN = frozenset({408, 409, 425, 429})  # and everything from 500
-_READ = 5_000  # characters of a refusal that are looked at
-_QUOTED = 300  # characters of a refusal that a message quotes
-# That the messages are too long: a word of excess and a word of what is exceeded. The Chinese ones are "exceed", "upper limit",
-# "length" and "input".
+_TRY_AGAIN = frozenset({408, 409, 425, 429})  # retry on these, and from 500 on
+_READ = 5_000  # characters of an error that are searched
+_QUOTED = 300  # characters of an error quoted in a message
+# Messages too long: a word for "too long" and a word for the limit. The Chinese ones are "exceed", "upper limit", "length" and
+# "input".
 _EXCESS = re.compile(
     r"exceed|maximum|max length|longer|larger|greater|shorter|too (?:large|long|many|big)|reduce|must be <=|range of|overflow|"
     r"truncat|up to \d|limit is|maxlength|> model_max|\u8d85|\u4e0a\u9650"
@@ -45,7 +45,7 @@ _EXCESS = re.compile(
 _EXCEEDED = re.compile(
     r"context|prompt|input|tokens?(?![a-z])|token |length|messages|n_ctx|max_model_len|\u957f\u5ea6|\u8f93\u5165"
 )
-# That the answer asked for is too long, which no turn left out changes.
+# The requested answer is too long; dropping turns does not help.
 _ANSWER_LIMIT = re.compile(
     r"max_?(?:completion_|new_|output_)?tokens|completion tokens|output tokens", re.IGNORECASE
 )
@@ -53,7 +53,7 @@ _MESSAGES = re.compile(r"context|prompt|input|messages|model(?:'s)? (?:max(?!imu
 # Other parts of a request that can be too long.
 _OTHER_PART = re.compile(r"\b(?:stop|tools?|functions?|schema|image|parameter)\b")
 _OF_MESSAGES = re.compile(r"context|prompt|messages|tokens?(?![a-z])")
-# What waiting does not change, though the status says to try again.
+# Waiting does not help, though the status suggests a retry.
 _FOR_GOOD = re.compile(
     r"insufficient_quota|billing_(?:hard_limit|not_active)|credit balance|account (?:is )?(?:suspended|deactivated|not active)|arrears|"
     r"\u4f59\u989d\u4e0d\u8db3|\u6b20\u8d39"  # the balance does not suffice, arrears
@@ -67,13 +67,13 @@ _DELAY = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 
 @dataclass(frozen=True)
 class Refusal:
-    """An answer that is an error.
+    """Error response of an endpoint.
 
     Attributes:
-        status: of HTTP, or the code of an error that came with status 200.
-        body: what it says, parsed where it is JSON.
-        headers: with names in lower case.
-        inside: whether it came with status 200.
+        status: HTTP status, or the code of an error inside a response of status 200.
+        body: response body, parsed if it is JSON.
+        headers: headers with lower-case names.
+        inside: True if the error came inside a response of status 200.
     """
 
     status: int
@@ -83,7 +83,7 @@ class Refusal:
 
     @classmethod
     def of_error(cls, error: Any) -> Refusal:
-        """The refusal that came with status 200; one without a code is the server's fault."""
+        """Make a Refusal of an error inside status 200; the default code is a server error's."""
         code = error.get("code") if isinstance(error, dict) else None
         text = str(code)
         known = text.isascii() and text.isdigit() and 400 <= int(text[:9]) < 600
@@ -91,17 +91,17 @@ class Refusal:
 
     @property
     def text(self) -> str:
-        """Its words, type and code, without secrets (taken out before anything is cut)."""
+        """Message, type and code, with secrets redacted before truncation."""
         return redacted(" ".join(_says(self.body).split()))
 
     @property
     def words(self) -> str:
-        """The beginning of it in lower case."""
+        """First characters of the text in lower case."""
         return self.text[:_READ].lower()
 
     @property
     def is_too_long(self) -> bool:
-        """True if fewer messages may fit the model (or the tokens of a minute)."""
+        """True if shorter messages may fit the model (or the tokens-per-minute limit)."""
         if self.status == 413:
             return True
         words = self.words
@@ -117,14 +117,14 @@ class Refusal:
 
     @property
     def wait(self) -> float | None:
-        """Seconds that it asks to wait, None where it does not say."""
+        """Requested delay in seconds, None if it names none."""
         milliseconds = self.headers.get("retry-after-ms", "")
         if milliseconds.isascii() and milliseconds.replace(".", "", 1).isdigit():
             return float(milliseconds[:20]) / 1000
         asked = _retry_after(self.headers.get("retry-after"))
         if asked is not None:
             return asked
-        for delay in _values(self.body, "retryDelay"):  # Google's
+        for delay in _values(self.body, "retryDelay"):  # Google's name
             found = _DELAY.fullmatch(delay) if isinstance(delay, str) else None
             if found is not None:
                 return float(found[1])
@@ -132,7 +132,7 @@ class Refusal:
 
     @property
     def is_final(self) -> bool:
-        """True if no further try would change it."""
+        """True if a retry cannot help."""
         words = self.words
         if self.status == 501 or _FOR_GOOD.search(words) or (self.wait is None and _SPENT.search(words)):
             return True
@@ -141,16 +141,11 @@ class Refusal:
         return self.status not in _TRY_AGAIN
 
     def told(self) -> str:
-        """It in one sentence, for a message."""
+        """Summary in one sentence, for a message."""
         return f"HTTP {'200 with an error ' if self.inside else ''}{self.status}: {self.text:.{_QUOTED}}"
 
     def advice(self, sent: Mapping[str, Any], url: str) -> str:
-        """Advice on what to do about it, "" where it says that itself.
-
-        Args:
-            sent: the body of the request.
-            url: the base URL it was sent to.
-        """
+        """Advise the user on a remedy; "" if the message already names it."""
         words = self.words
         if self.status in (400, 422) and "temperature" in words and "temperature" in sent:
             return " (--request temperature=null leaves it out)"
@@ -167,14 +162,14 @@ class Refusal:
 
 @dataclass
 class Dialect:
-    """The way an endpoint wants to be asked, as its refusals have told.
+    """Peculiarities of an endpoint, learned from its error responses.
 
     Attributes:
-        length_field: name of the bound on the answer.
-        system: whether it takes messages of role ``system``.
-        stop: whether it takes ``stop``; else answers are cut here.
-        stream: whether it answers in streams of events only.
-        whole_messages: whether it takes back all fields of its own messages that call tools.
+        length_field: name of the field for the token limit of the answer.
+        system: True if it accepts messages of role ``system``.
+        stop: True if it accepts ``stop``; otherwise answers are truncated here.
+        stream: True if it only answers with event streams.
+        whole_messages: True if it accepts its own tool-call messages back with all fields.
     """
 
     length_field: str = "max_tokens"
@@ -184,20 +179,16 @@ class Dialect:
     whole_messages: bool = True
 
     def learn(self, refusal: Refusal, sent: Mapping[str, Any]) -> bool:
-        """Read from a refusal how to ask otherwise.
-
-        Args:
-            refusal: the answer.
-            sent: the body of the request.
+        """Learn from an error response how to change the request.
 
         Returns:
-            Whether anything was learned, so that the same request is worth another try.
+            True if something was learned and a retry is worthwhile.
         """
         if refusal.status in (401, 403, 429):
             return False
         words, messages = refusal.words, sent.get("messages", ())
         if "max_tokens" in sent and "max_completion_tokens" in words and self.length_field == "max_tokens":
-            # Newer models of OpenAI take the limit under this name only.
+            # Newer OpenAI models accept the limit only under this name.
             self.length_field = "max_completion_tokens"
         elif (
             not self.stream
@@ -216,7 +207,7 @@ class Dialect:
         return True
 
     def prepared(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Messages as this endpoint takes them."""
+        """Convert messages to a form that this endpoint accepts."""
         found = [dict(message) for message in messages]
         if not self.whole_messages:
             found = [bare(message) if message.get("tool_calls") else message for message in found]
@@ -230,7 +221,7 @@ class Dialect:
 
 
 def bare(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message that calls tools, with the fields alone that every endpoint knows."""
+    """Reduce a tool-call message to the fields that every endpoint knows."""
     calls = [
         {
             "id": call["id"],
@@ -258,12 +249,12 @@ def _has_system(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _names_one(words: str, fields: Sequence[str]) -> bool:
-    """True if a refusal is about fields of the server's own messages."""
+    """Check whether an error is about fields of the server's own messages."""
     return any(name in words for name in (*fields, "extra inputs", "additional propert")) if fields else False
 
 
 def _own_fields(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Names of the fields of a server's own in messages that call tools."""
+    """Iterate over the server's extra fields in tool-call messages."""
     for message in messages:
         if message.get("tool_calls"):
             yield from (name.lower() for name in message.keys() - {"role", "content", "tool_calls"})
@@ -272,8 +263,8 @@ def _own_fields(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _says(body: Any) -> str:
-    """The words of an error: its message, type and code, or the text as it is."""
-    if isinstance(body, list) and body:  # Gemini wraps its errors
+    """Extract the message, type and code of an error, or its text."""
+    if isinstance(body, list) and body:  # Gemini wraps its errors in a list
         body = body[0]
     if not isinstance(body, dict):
         return str(body)
@@ -298,7 +289,7 @@ def _says(body: Any) -> str:
     metadata = error.get("metadata")
     behind = (
         metadata.get("raw") if isinstance(metadata, dict) else None
-    )  # what the provider behind a router said
+    )  # message of the provider behind a router
     more = [
         str(error[name])
         for name in ("type", "code", "status", "error_type")
@@ -310,7 +301,7 @@ def _says(body: Any) -> str:
 
 
 def _values(body: Any, name: str, depth: int = 6) -> Iterator[Any]:
-    """All that stands under a name anywhere in a refusal."""
+    """Iterate over all values with a given name, anywhere in an error body."""
     if depth and isinstance(body, dict):
         for key, value in body.items():
             if key == name:
@@ -322,7 +313,7 @@ def _values(body: Any, name: str, depth: int = 6) -> Iterator[Any]:
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Seconds that a Retry-After header asks for, None where it cannot be read (RFC 9110, 10.2.3)."""
+    """Parse a Retry-After header to seconds; None if it is malformed (RFC 9110, 10.2.3)."""
     if value is None:
         return None
     try:
@@ -331,27 +322,26 @@ def _retry_after(value: str | None) -> float | None:
         try:
             date = email.utils.parsedate_tz(value)
             seconds = float("nan") if date is None else email.utils.mktime_tz(date) - time.time()
-        except (ValueError, OverflowError):  # a year that no calendar has
+        except (ValueError, OverflowError):  # a year outside the calendar
             return None
     return max(0.0, seconds) if seconds == seconds else None
 
 
-# Seconds between tries: doubled each time, of which a random half to all is waited.
+# Seconds of backoff: doubled with each try, then multiplied by a random factor from 0.5 to 1.
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
 
 
-class Pauses:
-    """Seconds to wait between tries, spread at random: many clients that were refused at once must not come back at once."""
+class Backoff:
+    """Exponential backoff with jitter, so that clients refused together do not retry together."""
 
     def __init__(self) -> None:
         self._jitter = random.Random()
 
     def after(self, tries: int, asked_for: float | None) -> float:
-        """Seconds to wait now.
+        """Compute the delay before the next try, in seconds.
 
         Args:
-            tries: how many there were.
-            asked_for: seconds that the server asked for (``Retry-After``), None if it did not; it gets them, and a little more.
+            asked_for: delay requested by the server (``Retry-After``) in seconds, None if none; it is waited in full, plus some jitter.
         """
         usual = min(LONGEST_WAIT, FIRST_WAIT * 2.0 ** (tries - 1)) * self._jitter.uniform(0.5, 1.0)
         return (
@@ -361,38 +351,38 @@ class Pauses:
         )
 
 
-PATIENCE = 300.0  # seconds that a server may ask for (Retry-After)
-_REFUSAL_BYTES = 65_536  # of a refusal that are read
-_EMPTY = "(no text)"  # in place of an assistant's message without a word, which Mistral and Anthropic refuse
+PATIENCE = 300.0  # longest delay, in seconds, that a server may request (Retry-After)
+_REFUSAL_BYTES = 65_536  # maximum bytes read of an error response
+_EMPTY = "(no text)"  # replaces an empty assistant message, which Mistral and Anthropic reject
 _PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 _NETWORK_VARIABLES = (*map(str.lower, _PROXY_VARIABLES), *_PROXY_VARIABLES, "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 class TooLong(TStarError):
-    """The endpoint refused the messages because they do not fit its model."""
+    """Messages too long for the endpoint's model."""
 
 
 @dataclass
 class Endpoint:
-    """Where a model is asked, and how.
+    """Client of one model at an OpenAI-compatible endpoint.
 
     Args:
-        model: name, as the endpoint calls it.
-        base_url: ``http://localhost:8000/v1`` for example; None takes ``OPENAI_BASE_URL``, or OpenAI's own.
-        timeout: seconds a request may take.
-        retries: how often a request is sent again that met 429, 5xx, a broken connection, no answer in time, or an unreadable answer.
-        fields: further fields of every request; one that is None is left out, whoever sets it. Those in ``extra_body``, as the client
-            calls it, are fields like the others.
+        model: name of the model at the endpoint.
+        base_url: such as ``http://localhost:8000/v1``; None takes ``OPENAI_BASE_URL``, or OpenAI's own.
+        timeout: time limit of a request, in seconds.
+        retries: maximum retries after 429, 5xx, a broken connection, a timeout, or an unreadable answer.
+        fields: extra fields of every request; a field set to None is always left out. ``extra_body``, as in OpenAI's client, is merged
+            with the others.
 
-    The key comes from ``OPENAI_API_KEY``, without white space around it; an endpoint of one's own (``base_url``) may need none.
+    The key comes from ``OPENAI_API_KEY``, stripped of white space. A custom endpoint (``base_url``) may need none.
 
     Raises:
-        UnknownOption: no model, no key where one is needed, numbers that are none, or an address, proxy or key that cannot be used.
+        UnknownOption: no model, a missing key, invalid numbers, or an unusable URL, proxy or key.
         MissingExtra: the ``openai`` package is not installed.
     """
 
     model: str
-    base_url: str | None = field(default=None, repr=False)  # may hold a password, as fields may
+    base_url: str | None = field(default=None, repr=False)  # may hold a password, and so may fields
     timeout: float = 300.0
     retries: int = 6
     fields: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -417,13 +407,13 @@ class Endpoint:
             import openai
         except ModuleNotFoundError as error:
             raise MissingExtra("an agent behind an endpoint", error.name or "openai", "bench") from error
-        MODEL_REPLY_BYTES.value()  # a variable that holds no number is named now, not in every request
+        MODEL_REPLY_BYTES.value()  # report an invalid variable now, not in every request
         self._openai = openai
         self._make = partial(_make_client, openai, key or "none", base_url, self.timeout)
         try:
             # Connections belong to the event loop of the first request; none is opened here.
             self._client: AsyncOpenAI | None = self._make()
-        except Exception as error:  # noqa: BLE001 - of whatever library: an address, a proxy or a file of certificates that it cannot use
+        except Exception as error:  # noqa: BLE001 - any library may reject a URL, a proxy or a certificate file
             given = [f"{name}={os.environ[name]}" for name in _NETWORK_VARIABLES if os.environ.get(name)]
             raise UnknownOption(
                 redacted(
@@ -432,18 +422,18 @@ class Endpoint:
                     f"{', '.join(given) or 'none of ' + ', '.join(_NETWORK_VARIABLES[-5:])}"
                 )
             ) from None
-        self._pauses = Pauses()
+        self._pauses = Backoff()
         self._dialect = Dialect()
 
     async def close(self) -> None:
-        """Close its connections; the next request opens new ones."""
+        """Close the connections; the next request opens new ones."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
 
     @property
     def shown_url(self) -> str:
-        """Where requests go, without a name and password that may stand in the address: records hold it."""
+        """Base URL without name and password, for the record."""
         return _without_name(str(self._opened().base_url))
 
     def _opened(self) -> AsyncOpenAI:
@@ -453,16 +443,16 @@ class Endpoint:
     async def ask(
         self, messages: Sequence[Mapping[str, Any]], purpose: str, *, max_tokens: int, **fields: Any
     ) -> Answer:
-        """Send messages and wait for the answer.
+        """Send messages and wait for the answer, with retries and backoff.
 
         Args:
             messages: as the chat API takes them.
-            purpose: for the record, see ``Call``.
-            max_tokens: longest answer.
-            **fields: further fields of this request, such as ``temperature`` or ``stop``.
+            purpose: purpose of the request, see ``Call``.
+            max_tokens: token limit of the answer.
+            **fields: extra fields of this request, such as ``temperature`` or ``stop``.
 
         Raises:
-            EndpointError: no usable answer after all tries, or one that no further try would change; the message gives the last reason.
+            EndpointError: no usable answer after all retries, or an error that a retry cannot change; the message has the last reason.
             TooLong: the messages do not fit the model.
         """
         began = time.perf_counter()
@@ -475,7 +465,7 @@ class Endpoint:
                 final, wait = getattr(unusable, "final", False), getattr(unusable, "wait", None)
                 if tries == self.retries + 1 or final:
                     often = "" if tries == 1 else f" ({tries} tries in {time.perf_counter() - began:.0f} s)"
-                    # Not from it: what the client raises quotes headers and bodies.
+                    # Not raised from the original error: the client's exceptions quote headers and bodies.
                     raise EndpointError(
                         redacted(f"{self.shown_url} model {self.model!r}: {unusable}{often}")
                     ) from None
@@ -485,7 +475,7 @@ class Endpoint:
     async def _send(
         self, messages: Sequence[Mapping[str, Any]], max_tokens: int, fields: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The completion, and the body that was sent for it."""
+        """Send one request; return the completion and the body that was sent."""
         while True:
             dialect = dataclasses.replace(self._dialect)
             sent = {"messages": messages, dialect.length_field: max_tokens, **fields, **self.fields}
@@ -506,20 +496,20 @@ class Endpoint:
                 refusal = refused.refusal
             if refusal.is_too_long:
                 raise TooLong(f"the messages do not fit the model: {refusal.text:.300}")
-            # Requests that were on their way together are refused together; what one has learned serves the others.
+            # Concurrent requests are refused together; what one has learned applies to the others.
             learned = dialect != self._dialect or self._dialect.learn(refusal, {**body, "messages": messages})
             if not learned:
                 raise self._unusable(refusal, body)
 
     async def _exchange(self, body: dict[str, Any]) -> tuple[bytes, bool]:
-        """The bytes of an answer, within the limit, and whether they are a stream."""
+        """Receive the bytes of a response, within the size limit, and whether it is a stream."""
         openai = self._openai
         content = bytearray()
         try:
-            # The client's own limit begins anew with every byte that trickles in.
+            # The client's own timeout restarts with every byte received.
             async with asyncio.timeout(self.timeout):
-                # All in extra_body: what this version of the client does not know is sent as it is, and messages are not looked
-                # through for its types at each request, which took two thirds of the time.
+                # Everything goes into extra_body: fields unknown to this version of the client are sent unchanged, and messages are not
+                # checked against its types at each request, which took two thirds of the time.
                 create = self._opened().chat.completions.with_streaming_response.create
                 async with create(model=self.model, messages=[], extra_body=body) as response:
                     async for piece in response.iter_bytes():
@@ -534,10 +524,10 @@ class Endpoint:
         except BadData as error:
             raise _Unusable(f"an unreadable answer: {error}") from None
         except openai.APIConnectionError as error:
-            if isinstance(error.__cause__, _Refused):  # older clients wrap whatever is raised
+            if isinstance(error.__cause__, _Refused):  # older clients wrap every exception
                 raise error.__cause__ from None
             raise _Unusable(f"the connection failed: {_reason(error)}") from None
-        # What breaks off inside an answer, and what no header or address can hold, come from layers below the client.
+        # A connection lost inside a response, or an invalid header or URL: raised by layers below the client.
         except Exception as error:  # noqa: BLE001
             raise _Unusable(f"the connection failed: {_reason(error)}") from None
 
@@ -560,7 +550,7 @@ class _Unusable(Exception):
 
 
 class _Refused(Exception):
-    """Raised where the client would read the whole of a refusal, whatever its size."""
+    """Raised instead of letting the client read an error response of any size."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.told())
@@ -575,7 +565,7 @@ def _make_client(openai: Any, key: str, base_url: str | None, timeout: float) ->
 
 
 async def _refuse(response: Any) -> None:
-    """Read a refusal as far as it is of use."""
+    """Read an error response up to the size limit."""
     if response.status_code < 400:
         return
     content = bytearray()
@@ -593,7 +583,7 @@ async def _refuse(response: Any) -> None:
 
 
 def _check_address(base_url: str | None) -> None:
-    """Refuse an address that no request can go to."""
+    """Reject a base URL to which no request can be sent."""
     if base_url is None:
         return
     shown = _without_name(base_url)
@@ -607,24 +597,24 @@ def _check_address(base_url: str | None) -> None:
     except ValueError:
         usable = False
     if not usable:
-        raise UnknownOption(f"--base-url {shown!r} is no address: for example http://localhost:8000/v1")
+        raise UnknownOption(f"--base-url {shown!r} is not a URL: for example http://localhost:8000/v1")
 
 
 def _check_key(key: str, base_url: str | None) -> None:
-    """Refuse a key that is missing, or that no header can carry, without saying it."""
+    """Reject a missing key, or one that no header can carry, without quoting it."""
     if not key and base_url is None:
         raise UnknownOption(
-            "set OPENAI_API_KEY, or name an endpoint of your own with --base-url http://HOST:PORT/v1"
+            "set OPENAI_API_KEY, or name your own endpoint with --base-url http://HOST:PORT/v1"
         )
     wrong = next((number for number, sign in enumerate(key, 1) if not "!" <= sign <= "~"), None)
     if wrong is not None:
         raise UnknownOption(
-            f"OPENAI_API_KEY holds U+{ord(key[wrong - 1]):04X} as its character {wrong} of {len(key)}, which no key has: copy it again"
+            f"OPENAI_API_KEY holds U+{ord(key[wrong - 1]):04X} at position {wrong} of {len(key)}, invalid in a key: copy it again"
         )
 
 
 def _flat_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a request, with what stands in ``extra_body`` among them."""
+    """Merge ``extra_body`` into the fields of a request."""
     extra = fields.get("extra_body") or {}
     if not isinstance(extra, dict):
         raise UnknownOption(
@@ -639,7 +629,7 @@ def _flat_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_name(url: str) -> str:
-    """An address without name, password and query."""
+    """Strip name, password and query from a URL."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -648,7 +638,7 @@ def _without_name(url: str) -> str:
 
 
 def _sendable(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as every endpoint takes it: with words or calls, and JSON in these."""
+    """Convert a message to a form every endpoint accepts: with text or calls, and JSON arguments."""
     if message["role"] != "assistant":
         return dict(message)
     calls = message.get("tool_calls")
@@ -658,7 +648,7 @@ def _sendable(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_json(call: Mapping[str, Any]) -> dict[str, Any]:
-    """A call with an empty object for arguments that are none; the tool's answer quotes them."""
+    """Replace invalid arguments of a call by an empty object; the tool's answer quotes them."""
     function = call["function"]
     arguments = function.get("arguments")
     try:
@@ -669,14 +659,14 @@ def _with_json(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cut(answer: Answer, stop: Any) -> Answer:
-    """An answer up to where the endpoint would have stopped, had it taken ``stop``."""
+    """Truncate an answer at the stop text, for an endpoint without ``stop``."""
     ends = [stop] if isinstance(stop, str) else stop or ()
     found = [at for at in (answer.text.find(end) for end in ends) if at >= 0]
     return dataclasses.replace(answer, text=answer.text[: min(found)]) if found else answer
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost reason of a connection that failed, in words or by its kind."""
+    """Describe the innermost cause of a connection error, by its message or class."""
     said = ""
     while True:
         said = redacted(str(error)).strip() or said

@@ -1,4 +1,4 @@
-"""Chat models as agents: messages of an episode, text or tool calls, and prompting methods."""
+"""Chat models as agents: conversation, text actions or tool calls, and prompting methods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tstar_envs.agents.answers import Answer, ToolCall, addressed_calls, written_calls
-from tstar_envs.agents.base import ACT, Call, EndpointError, EnvironmentView, Info
+from tstar_envs.agents.base import ACT, AgentEnv, Call, EndpointError, Info
 from tstar_envs.agents.endpoint import Endpoint, TooLong
 from tstar_envs.errors import UnknownOption
 from tstar_envs.react import ANY_CUE, bracket_content, closing_bracket, parse_reply, render_reply, spoken
@@ -18,20 +18,20 @@ from tstar_envs.redaction import redacted_fields
 from tstar_envs.tools import NOT_PLAYED, TOOLS_NOTE, inert, reply_to_call
 
 Message = dict[str, Any]
-# Until the endpoint has counted a request; English has about four, so that this is on the safe side.
+# Used until the endpoint has counted a request; English has about four, so this is conservative.
 FEWEST_CHARACTERS_PER_TOKEN = 3.0
-# English has four to five, grids and JSON fewer: an endpoint that counts less than this was sent more than it counts.
+# English has four to five, grids and JSON fewer: a smaller count means that the endpoint did not count everything.
 MOST_CHARACTERS_PER_TOKEN = 10.0
-_LONG = 5_000  # characters; of shorter requests what surrounds the messages says more than they do
+_LONG = 5_000  # characters; in shorter requests the overhead around the messages dominates
 _LONGER = 1.25  # times the characters of a request that had as many tokens
 _OVERHEAD = 6  # tokens around a message
 
 
 class Conversation:
-    """Messages of an episode in the order they were said.
+    """Messages of an episode in chronological order.
 
     Args:
-        opening: what is always sent: the rules, demonstrations, the first observation; the last one is a user's.
+        opening: messages that are always sent: rules, demonstrations, first observation; the last has role ``user``.
     """
 
     def __init__(self, opening: list[Message]) -> None:
@@ -39,26 +39,26 @@ class Conversation:
         self._turns: list[list[Message]] = []
         self.per_token = FEWEST_CHARACTERS_PER_TOKEN
         self._refused = math.inf  # characters of the shortest request that did not fit the model
-        self._counted = (0, 0)  # characters and tokens of the request that had the most
+        self._counted = (0, 0)  # characters and tokens of the largest request
 
     def add(self, *messages: Message) -> None:
-        """A turn: what the agent said, and what was answered."""
+        """Append a turn: the agent's message and the answer to it."""
         self._turns.append(list(messages))
 
     @property
     def turns(self) -> int:
-        """How many have been added."""
+        """Number of turns added."""
         return len(self._turns)
 
     def fitting(self, tokens: int, drop: int = 0) -> tuple[list[Message], int]:
-        """The messages to send.
+        """Select the messages to send, dropping the oldest turns to fit.
 
         Args:
-            tokens: bound on their length, estimated from their characters. The opening and the last turn are sent in any case.
-            drop: leave out at least so many of the oldest turns.
+            tokens: limit on their length, estimated from the characters. The opening and the last turn are always sent.
+            drop: minimum number of oldest turns to drop.
 
         Returns:
-            Messages and the number of turns left out; where there are any, the last message of the opening says so.
+            Messages and the number of dropped turns; if any, the last message of the opening says so.
         """
         kept = self._turns[drop:]
         while len(kept) > 1 and not self._fits([*self._opening, *(m for turn in kept for m in turn)], tokens):
@@ -74,11 +74,11 @@ class Conversation:
         return [*opening, *(m for turn in kept for m in turn)], dropped
 
     def counted(self, messages: list[Message], tokens: int | None) -> bool:
-        """Learn from what the endpoint counted how many characters a token has.
+        """Update the estimate of characters per token from the endpoint's count.
 
         Returns:
-            Whether the count can be that of the messages. If it cannot (fewer tokens than so many characters have, or no more than a
-            request had that these messages are a good deal longer than), the endpoint cut them or counts a part; nothing is learned.
+            False if the count is implausible: fewer tokens than so many characters have, or no more than a much shorter request had.
+                The endpoint then truncated the messages or counts only a part; nothing is learned.
         """
         if not tokens:
             return True
@@ -93,7 +93,7 @@ class Conversation:
         return True
 
     def refused(self, messages: list[Message]) -> None:
-        """Remember messages that did not fit: so many characters are not sent again."""
+        """Remember the length of messages that did not fit, so that it is not sent again."""
         self._refused = min(self._refused, _characters(messages))
 
     def _fits(self, messages: list[Message], tokens: int) -> bool:
@@ -117,15 +117,15 @@ DEFAULT_CONCURRENCY = 8  # episodes
 
 @dataclass(frozen=True)
 class ChatOptions:
-    """How a chat model is asked.
+    """Options of requests to a chat model.
 
     Attributes:
-        temperature: 0 is greedy; None leaves it to the endpoint.
-        max_tokens: longest answer; models that reason before they answer need more.
-        context_tokens: bound on the messages of a request, in tokens estimated from their length. The oldest turns are left out first;
-            the rules, demonstrations, the first observation and the last turn never are. Where the endpoint says that its model takes
-            less, turns are left out until it does not.
-        tools: whether actions are calls of the environment's typed tools instead of text.
+        temperature: 0 is greedy; None takes the endpoint's default.
+        max_tokens: token limit of an answer; reasoning models need more.
+        context_tokens: limit on the messages of a request, in tokens estimated from their length. The oldest turns are dropped first;
+            the rules, demonstrations, the first observation and the last turn never are. If the endpoint reports that its model takes
+            less, further turns are dropped.
+        tools: True to use typed tool calls instead of text actions.
     """
 
     temperature: float | None = 0.0
@@ -141,12 +141,7 @@ class ChatOptions:
 
 
 class ChatAgent:
-    """Plays with the rules alone, as the environment words them. Prompting methods change what is said to the model.
-
-    Args:
-        endpoint: the model.
-        options: how it is asked.
-    """
+    """Chat model prompted with the environment's rules alone; base class of the prompting methods."""
 
     method = "chat"
     takes_tools = True
@@ -159,15 +154,15 @@ class ChatAgent:
             )
         self.endpoint, self.options = endpoint, options
         self.calls: list[Call] = []
-        self.env: EnvironmentView | None = None
+        self.env: AgentEnv | None = None
         self.conversation = Conversation([])
-        self.observation = ""  # the latest
-        self._said: list[Message] = []  # what the model said last, to be followed by what was answered
-        self._wrong = ""  # what is wrong with its call
+        self.observation = ""  # latest observation
+        self._said: list[Message] = []  # last message of the model, to be followed by the answer
+        self._wrong = ""  # fault of its call
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What records of this agent depend on; not where the endpoint is."""
+        """Settings that the records of this agent depend on; the endpoint's URL is not one."""
         chosen = {
             name: getattr(self.options, name)
             for name in ("temperature", "max_tokens", "context_tokens", "tools")
@@ -179,7 +174,7 @@ class ChatAgent:
         }
 
     def another(self) -> ChatAgent:
-        """One for a second episode at the same time, on the same connections."""
+        """Make another agent for a second concurrent episode, on the same connections."""
         twin = copy.copy(self)
         twin.calls, twin.conversation, twin._said = [], Conversation([]), []
         return twin
@@ -188,29 +183,29 @@ class ChatAgent:
         """Close the connections."""
         await self.endpoint.close()
 
-    def bind(self, env: EnvironmentView) -> None:
-        """Take the rules of the environment."""
+    def bind(self, env: AgentEnv) -> None:
+        """Keep the view of the environment with its rules."""
         self.env = env
 
-    def _view(self) -> EnvironmentView:
+    def _view(self) -> AgentEnv:
         if self.env is None:
             raise RuntimeError("the agent knows no rules yet: call bind(env) first")
         return self.env
 
     def rules(self) -> str:
-        """What the system prompt says."""
+        """Text of the system prompt."""
         rules = self._view().prompt()
         return f"{rules}\n\n{TOOLS_NOTE}" if self.options.tools else rules
 
     def reset(self, observation: str, info: Info) -> None:
-        """Begin a conversation."""
+        """Start a conversation."""
         self.observation, self._said, self._wrong = observation, [], ""
         self.conversation = Conversation(
             [{"role": "system", "content": self.rules()}, {"role": "user", "content": observation}]
         )
 
     async def act(self, observation: str, info: Info) -> str:
-        """Ask for the next reply."""
+        """Request the next reply."""
         if self._said:
             self.conversation.add(*self._said, *self._answered(observation))
             self._said = []
@@ -222,16 +217,16 @@ class ChatAgent:
         return self.reply_to(answer)
 
     def in_form(self, reply: str) -> str:
-        """The expert's reply as a model would write it under this method; what a dry run supposes is answered."""
+        """Convert an expert's reply to this method's format, as the assumed answer of a dry run."""
         return reply
 
     @staticmethod
     def requests(turns: int) -> int:
-        """The most requests that a task of so many turns can take."""
+        """Compute the maximum number of requests for a task of so many turns."""
         return turns
 
     async def ask(self, purpose: str, conversation: Conversation | None = None, **fields: Any) -> Answer:
-        """Send a conversation (the episode's own by default) as far as it fits, and record what that cost.
+        """Send a conversation (default: the episode's own), truncated to fit, and record its cost.
 
         Raises:
             EndpointError: no usable answer, or the rules and the latest turn alone are too long for the model.
@@ -261,7 +256,7 @@ class ChatAgent:
             return answer
 
     def reply_to(self, answer: Answer) -> str:
-        """The reply to play, from what the model answered; the conversation goes on with the answer as it was."""
+        """Convert an answer to the reply to play, and append it unchanged to the conversation."""
         self._said, self._wrong = [_message(answer)], ""
         tools = self._view().tools if self.options.tools else ()
         calls = answer.tool_calls or (calls_in(answer.text, [tool.name for tool in tools]) if tools else ())
@@ -277,12 +272,12 @@ class ChatAgent:
         return reply
 
     def _answered(self, observation: str) -> list[Message]:
-        """The observation, after what was wrong with the call, as the next message."""
+        """Format the observation, preceded by the fault of the call if any, as the next message."""
         content = f"Error: {self._wrong}\n\n{observation}" if self._wrong else observation
         calls = self._said[0].get("tool_calls", ())
         if not calls:
             return [{"role": "user", "content": content}]
-        # In the tool's answer: a user's turn after a tool's is refused by some templates (Mistral's).
+        # Put it into the tool's answer: some templates reject a user's turn after a tool's (Mistral's).
         return [
             {"role": "tool", "tool_call_id": call["id"], "content": NOT_PLAYED if number else content}
             for number, call in enumerate(calls)
@@ -290,25 +285,25 @@ class ChatAgent:
 
 
 def aloud(text: str) -> str:
-    """The words after the thoughts, where those stand in the text."""
+    """Extract the text after thoughts, if they are part of the text."""
     start, end = spoken(text, ANY_CUE)
     return text[start:end].strip()
 
 
 def calls_in(text: str, names: Sequence[str]) -> tuple[ToolCall, ...]:
-    """The calls in a model's words, none that is only thought of."""
+    """Find the calls in a model's text, outside its thoughts."""
     return written_calls(aloud(text), names) or addressed_calls(text)
 
 
 def _message(answer: Answer) -> Message:
-    """The assistant's message that goes back to the model.
+    """Build the assistant's message to send back to the model.
 
-    One that calls tools goes back as it came: models that think between calls want what they thought, or its signature, with it.
-    Else the words alone: no model wants its thoughts on other turns.
+    A message with tool calls is sent back verbatim: models that think between calls need their thoughts, or a signature, with it. Other
+    messages are sent as text only: no model needs its thoughts on other turns.
     """
     if not answer.tool_calls:
         return {"role": "assistant", "content": answer.text}
-    # Each call with an id and text as arguments, whatever came.
+    # Each call needs an id and text arguments, whatever was received.
     calls = [
         {
             **given,
@@ -326,17 +321,17 @@ _ACTION_ONLY = "Write no thought. Answer in each turn with the action line alone
 
 
 class Direct(ChatAgent):
-    """The baseline that shows what a model knows to do at once."""
+    """Prompting method ``direct``: the action alone, without thought. A baseline of zero-shot knowledge."""
 
     method = "direct"
     takes_tools = False
 
     def rules(self) -> str:
-        """The environment's rules, without the thought."""
+        """Rules of the environment, without the thought."""
         return f"{super().rules()}\n\n{_ACTION_ONLY}"
 
     def in_form(self, reply: str) -> str:
-        """The action line alone."""
+        """Keep only the action line."""
         return render_reply("", parse_reply(reply).action)
 
 
@@ -344,14 +339,14 @@ SHOTS = 3
 
 
 class ReAct(ChatAgent):
-    """Three demonstrations, played by the environment's expert on tasks of the train split."""
+    """Prompting method ``react``: three demonstrations by the expert on tasks of the train split."""
 
     method = "react"
     takes_tools = False
     _examples = ""
 
-    def bind(self, env: EnvironmentView) -> None:
-        """Take the rules and the demonstrations."""
+    def bind(self, env: AgentEnv) -> None:
+        """Keep the rules and render the demonstrations."""
         super().bind(env)
         if not self._examples:
             shown = env.demonstrations(SHOTS, "react")
@@ -360,13 +355,13 @@ class ReAct(ChatAgent):
             )
 
     def rules(self) -> str:
-        """The environment's rules and the solved episodes."""
+        """Rules of the environment and the demonstrations."""
         return (
             f"{self._view().prompt('react')}\n\n{self._examples}\n\nNow it is your turn, with another task."
         )
 
 
-REFLECTIONS = 3  # so many at most, that is four attempts
+REFLECTIONS = 3  # maximum, so four attempts
 _ASK = (
     "You did not solve the task in this attempt. Say in a few sentences what went wrong and where, and what you will do "
     "differently in the next attempt, so concretely that it helps without seeing this attempt again. Write no action."
@@ -374,18 +369,18 @@ _ASK = (
 
 
 class Reflexion(ReAct):
-    """ReAct that learns from its own words."""
+    """Prompting method ``reflexion``: ReAct with verbal reflections on failed attempts."""
 
     method = "reflexion"
 
     def reset(self, observation: str, info: Info) -> None:
-        """Begin an attempt; the first one of a task knows nothing of the task before."""
+        """Start an attempt; the first attempt at a task clears the reflections."""
         if not info.get("attempt"):
             self._reflections: list[str] = []
         super().reset(observation, info)
 
     def rules(self) -> str:
-        """ReAct's, and what was learned from the attempts before."""
+        """ReAct's rules, and the reflections on earlier attempts."""
         if not self._reflections:
             return super().rules()
         learned = "\n".join(f"Attempt {n}: {text}" for n, text in enumerate(self._reflections, start=1))
@@ -393,11 +388,11 @@ class Reflexion(ReAct):
 
     @staticmethod
     def requests(turns: int) -> int:
-        """All attempts, and a reflection between each two."""
+        """Count the requests of all attempts, and of a reflection between each two."""
         return (REFLECTIONS + 1) * turns + REFLECTIONS
 
     async def again(self, observation: str, reward: float, info: Info) -> bool:
-        """Reflect on a failed attempt; whether to try once more."""
+        """Reflect on a failed attempt; return True to try again."""
         if info["success"] or len(self._reflections) == REFLECTIONS:
             return False
         ended = self._answered(f"{observation}\n\n{_ASK}")
@@ -431,17 +426,17 @@ _FORMAT = re.compile(
     r"\\(?:text|textbf|textit|textrm|textsf|mbox|mathrm|mathbf|mathit|mathsf|operatorname)[ ]?\{([^{}]*)\}"
 )
 _SPACE = re.compile(r"\\[ ,;:!]|~|\\quad")
-_MOST_BOXES, _MOST_FORMATS = 20, 4  # that are looked at, from the last; that stand inside one another
+_MOST_BOXES, _MOST_FORMATS = 20, 4  # boxes searched, from the last; nested formats removed
 
 
 class SearchO1(ChatAgent):
-    """See the module."""
+    """Prompting method ``search-o1``: search requests inside the reasoning, with refined passages."""
 
     method = "search-o1"
     takes_tools = False
 
-    def bind(self, env: EnvironmentView) -> None:
-        """Take the number of turns.
+    def bind(self, env: AgentEnv) -> None:
+        """Keep the number of turns.
 
         Raises:
             UnknownOption: the environment has no search.
@@ -453,7 +448,7 @@ class SearchO1(ChatAgent):
         super().bind(env)
 
     def rules(self) -> str:
-        """How to search inside the reasoning; one turn is kept for the answer."""
+        """Instructions for searching inside the reasoning; one turn is kept for the answer."""
         searches = max(0, (self._view().horizon or 1) - 1)
         marks = {
             "begin": BEGIN_QUERY,
@@ -464,12 +459,12 @@ class SearchO1(ChatAgent):
         return _RULES.format(searches=searches, **marks)
 
     def reset(self, observation: str, info: Info) -> None:
-        """Begin to reason."""
+        """Start the reasoning."""
         super().reset(observation, info)
         self._question, self._reasoning, self._query = info["instruction"], "", ""
 
     def in_form(self, reply: str) -> str:
-        """A search between marks, or a boxed answer."""
+        """Render a search between marks, or a boxed answer."""
         thought, action, _ = parse_reply(reply)
         content = bracket_content(action, action.find("[")) or ""
         return (
@@ -480,27 +475,27 @@ class SearchO1(ChatAgent):
 
     @staticmethod
     def requests(turns: int) -> int:
-        """One for each turn, and one to read the passages of each but the last."""
+        """Count one request per turn, and one to refine the passages of each but the last."""
         return 2 * turns - 1
 
     async def act(self, observation: str, info: Info) -> str:
-        """Reason up to the next search or to the answer."""
+        """Continue the reasoning to the next search or the answer."""
         if self._query:
             found = await self._refined(observation)
             self._reasoning += f"\n{BEGIN_RESULT}{found}{END_RESULT}\n"
             self.conversation.add(
                 *self._said, {"role": "user", "content": f"{BEGIN_RESULT}{found}{END_RESULT}"}
             )
-        elif self._said:  # neither a search nor an answer: the environment said so
+        elif self._said:  # neither a search nor an answer: the environment reported that
             self.conversation.add(*self._said, {"role": "user", "content": observation})
         self._said = []
         return self.reply_to(await self.ask(ACT, stop=[END_QUERY]))
 
     def reply_to(self, answer: Answer) -> str:
-        """A search where one was begun, the answer where one is boxed, else the words as they are.
+        """Convert an answer: a search if one was begun, a boxed answer, else the text itself.
 
-        Marks inside a closed thought are only mentioned there. A model whose thoughts come apart may stop inside them, at the end of
-        a query: then it said nothing else, and that is its search.
+        Marks inside a closed thought are only mentions. A model with separate thoughts may stop inside them, at the end of a query, without
+        any other text: the query is then its search.
         """
         words = aloud(answer.text)
         before, mark, rest = words.partition(BEGIN_QUERY)
@@ -517,7 +512,7 @@ class SearchO1(ChatAgent):
         return answer.text if boxed is None else render_reply(thought, f"finish[{boxed}]")
 
     async def _refined(self, passages: str) -> str:
-        """What the model takes from the passages, read apart from its reasoning."""
+        """Refine the passages with a separate request, outside the reasoning."""
         facts = {
             "question": self._question,
             "reasoning": self._reasoning,
@@ -531,10 +526,10 @@ class SearchO1(ChatAgent):
 
 
 def boxed_answer(text: str) -> str | None:
-    r"""Read the last box of a text as plain words; None without one.
+    r"""Extract the last ``\boxed{...}`` of a text as plain words; None if there is none.
 
     Args:
-        text: with ``\boxed{...}``; the brace that balances ends it, and what formats its words is taken off (``\text{...}``).
+        text: text with ``\boxed{...}``; the balancing brace ends it, and formatting commands (``\text{...}``) are removed.
     """
     for begin in list(_BOX.finditer(text))[: -_MOST_BOXES - 1 : -1]:
         opening = begin.end() - 1
@@ -551,7 +546,7 @@ def boxed_answer(text: str) -> str | None:
 
 
 def _query_at_the_end(thought: str) -> str:
-    """The query that a thought ends with, "" where it ends otherwise."""
+    """Extract the query at the end of a thought, "" if there is none."""
     _, mark, rest = thought.rpartition(BEGIN_QUERY)
     query, _, more = rest.partition(END_QUERY)
     return query if mark and not more.strip() else ""

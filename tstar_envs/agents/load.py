@@ -1,4 +1,4 @@
-"""Loading of the agent that ``--agent`` names."""
+"""Loading of agents by the specification of ``--agent``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tstar_envs.redaction import keep_argument_secrets, keep_environment_secrets
 
 BUILT_IN = ("random", "oracle", "human", "tiny", *METHODS, "command")
 _WITHOUT_TEMPERATURE = ("random", "oracle", "human", "command")
-# By name only: this package never imports the trainer, which brings torch.
+# By name only: this package never imports the trainer, which imports torch.
 _TINY = "tstar_train.agent:load_agent"
 _TINY_OPTIONS = "tstar_train.agent:environment_options"
 _OPTIONAL = (
@@ -44,17 +44,17 @@ _FORMS = (
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """How an agent that talks to an endpoint, or a program, is to do so.
+    """Options of an agent that uses an endpoint or a program.
 
     Attributes:
-        model: name of the model, as the endpoint calls it.
-        base_url: of the endpoint; None takes ``OPENAI_BASE_URL``, or OpenAI's own.
-        max_tokens: longest answer.
-        context_tokens: bound on the messages of a request, see ``ChatOptions``.
-        tools: whether actions are calls of typed tools.
-        timeout: seconds for an answer.
-        retries: how often a request is sent again.
-        request: further fields of the body of each request.
+        model: name of the model at the endpoint.
+        base_url: URL of the endpoint; None takes ``OPENAI_BASE_URL``, or OpenAI's own.
+        max_tokens: token limit of an answer.
+        context_tokens: limit on the messages of a request, see ``ChatOptions``.
+        tools: True to use typed tool calls.
+        timeout: time limit for an answer, in seconds.
+        retries: maximum retries of a request.
+        request: extra fields of the body of each request.
     """
 
     model: str | None = None
@@ -70,24 +70,32 @@ class ModelOptions:
 def load_agent(
     spec: str, *, env_id: str, seed: int, temperature: float | None = None, model: ModelOptions | None = None
 ) -> Agent:
-    """Load the agent that a specification names.
+    """Load an agent by its specification.
+
+    Example:
+        >>> import tstar_envs
+        >>> from tstar_envs.agents.base import bind_agent
+        >>> from tstar_envs.agents.load import load_agent
+        >>> env = tstar_envs.find_entry("sokoban-easy").make()
+        >>> agent = load_agent("random", env_id="tstar/Sokoban-easy", seed=0)
+        >>> privileged = bind_agent(agent, env)
 
     Args:
         spec: ``random``, ``oracle``, ``oracle:KIND``, ``human``, ``tiny``, ``tiny:PATH``, ``command:PROGRAM``, a prompting method of
             ``METHODS``, or ``module:object``.
-        env_id: a factory that has a parameter ``env_id`` gets it.
-        seed: likewise ``seed``.
-        temperature: likewise ``temperature``, 0 or more (0 is greedy); None leaves it to the agent.
-        model: the model of a prompting method, and the time limit of a program.
+        env_id: environment id, passed to a factory with a parameter ``env_id``.
+        seed: seed, passed to a factory with a parameter ``seed``.
+        temperature: sampling temperature, 0 or more (0 is greedy), passed to a factory with this parameter; None keeps its default.
+        model: options of the model of a prompting method, and the time limit of a program.
 
     Raises:
-        UnknownOption: nothing there, or not an agent (the valid forms are listed); a temperature that is none, or for an agent that
-            takes none; a model for one that talks to none, or none for one that does.
-        MissingExtra: ``tiny`` without the trainer's packages, a prompting method without ``openai``.
+        UnknownOption: not found, or not an agent (the message lists the valid forms); an invalid or unsupported temperature; a model
+            for an agent that uses none, or a missing model.
+        MissingExtra: ``tiny`` without the trainer's packages, or a prompting method without ``openai``.
     """
     model = model or ModelOptions()
     keep_environment_secrets()
-    keep_argument_secrets([spec])  # of a program's command line
+    keep_argument_secrets([spec])  # a program's command line may hold some
     if temperature is not None and not (math.isfinite(temperature) and temperature >= 0):
         raise UnknownOption(f"temperature must be a number of 0 or more, got {temperature}")
     kind, _, rest = spec.partition(":")
@@ -122,16 +130,13 @@ def load_agent(
 
 
 def more_agents(first: Agent, count: int, spec: str, load: Callable[[], Agent]) -> list[Agent]:
-    """An agent and others like it, one for each episode that is played at the same time.
+    """Make the agents for concurrent episodes, one per episode.
 
     Args:
-        first: the one that is there.
-        count: how many are wanted, ``first`` included.
-        spec: what it was loaded by.
-        load: loads it once more.
+        count: number of agents, ``first`` included.
 
     Raises:
-        UnknownOption: it is one object that plays one episode at a time.
+        UnknownOption: it is a single object that plays one episode at a time.
     """
     if count == 1:
         return [first]
@@ -161,15 +166,15 @@ def _find(spec: str) -> Any:
 
 
 def options_of(spec: str, *, env_id: str, seed: int) -> dict[str, Any]:
-    """The options that an agent wishes its environment to have, so that another one can be evaluated under the same.
+    """Look up an agent's default options of the environment, to evaluate another agent under the same options.
 
     Args:
-        spec: as for ``load_agent``; of ``tiny`` and ``tiny:PATH`` no weights are read.
-        env_id: the environment.
-        seed: for a factory that has a parameter ``seed``.
+        spec: as for ``load_agent``; no weights are read for ``tiny`` and ``tiny:PATH``.
+        env_id: environment id.
+        seed: seed for a factory with a parameter ``seed``.
 
     Raises:
-        UnknownOption: no such agent.
+        UnknownOption: unknown agent.
         MissingExtra: ``tiny`` without the trainer's packages.
     """
     if spec == "tiny" or spec.startswith("tiny:"):
@@ -199,7 +204,7 @@ def _import(spec: str, module_name: str) -> Any:
         raise
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # the user's module: whatever it raises is shown as one line
+    except BaseException as error:  # the user's module: any exception becomes one line
         raise UnknownOption(f"agent {spec!r}: {raised(f'importing {module_name}', error)}") from error
 
 
@@ -216,7 +221,7 @@ def _as_agent(spec: str, found: Any, offered: dict[str, Any]) -> Agent:
             raise _no_temperature(spec, offered["temperature"])
         return _complete(spec, found)
     if not callable(found):
-        raise UnknownOption(f"agent {spec!r} is a {type(found).__name__}, which is no agent; {_FORMS}")
+        raise UnknownOption(f"agent {spec!r} is a {type(found).__name__}, which is not an agent; {_FORMS}")
     try:
         signature = inspect.signature(found)
     except ValueError as error:  # some built-in callables have no signature
@@ -250,7 +255,7 @@ def _make(spec: str, factory: Any, arguments: dict[str, Any]) -> Any:
         raise
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # the user's code: whatever it raises is shown as one line
+    except BaseException as error:  # user code: any exception becomes one line
         raise UnknownOption(f"agent {spec!r}: {raised('making it', error)}") from error
 
 

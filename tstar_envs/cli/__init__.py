@@ -1,4 +1,4 @@
-"""Command line: reads it, runs the subcommand, and turns errors that the user can mend into one line."""
+"""Command line: parse the arguments, run the subcommand, print user errors as one line."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tstar_envs.errors import TStarError, UnknownOption
 from tstar_envs.redaction import keep_argument_secrets, keep_environment_secrets, printable
 from tstar_envs.registry import refuse_repeats
 
-INTERRUPTED = 130  # what a shell reports for a program ended by Ctrl-C
+INTERRUPTED = 130  # the shell's exit status for Ctrl-C
 
-# Of others the last one counts, so that a script's can be overruled.
+# Of any other option the last value counts, so that a script's options can be overridden.
 _ONCE = ("--env", "--suite", "--panel", "--agent", "--model", "--out")
 
 Command = (
@@ -37,24 +37,23 @@ Command = (
 
 
 def _no_such_option(given: str, command: Any) -> str:
-    """What is said of an option that a command does not have."""
+    """Build the message about an unknown option of a command."""
     options = [field.name.replace("_", "-") for field in dataclasses.fields(command)]
     near = get_close_matches(given.partition("=")[0].lstrip("-").replace("_", "-"), options, n=1)
     guess = f"; did you mean --{near[0]}?" if near else ";"
     valid = ", ".join(f"--{option}" for option in options)
-    return f"{given!r:.80} is no option or argument of this command{guess} valid: {valid}"
+    return f"{given!r:.80} is not an option or argument of this command{guess} valid: {valid}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: without the program's name; None takes them from the process.
+        arguments: arguments without the program's name; None takes those of the process.
 
     Returns:
-        Exit code: 0; 1 if an evaluation has episodes that ended in an error, doctor finds something broken, a replay
-        differs from its record, or an environment fails its validation; 2 for what the user can correct, with one line that
-        says how; 130 after Ctrl-C.
+        Exit code: 0; 1 if an evaluation has episodes that ended in an error, doctor finds something broken, a replay differs from its
+            record, or an environment fails its validation; 2 for errors that the user can fix, explained in one line; 130 after Ctrl-C.
     """
     console = make_console()
     keep_environment_secrets()
@@ -87,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(command, validate.ValidateCommand):
             return validate.run(command, console)
         return eval.run(command, console)
-    except BrokenPipeError:  # `| head` has what it wanted
+    except BrokenPipeError:  # `| head` has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (TStarError, OSError) as error:
@@ -95,6 +94,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return INTERRUPTED
-    except Exception:  # noqa: BLE001 - a fault of ours, shown as Python shows it, but for the secrets that it may quote
+    except Exception:  # noqa: BLE001 - a bug of ours: print the traceback without the secrets that it may quote
         sys.stderr.write(printable(traceback.format_exc()))
         return 1

@@ -1,4 +1,4 @@
-"""``compare``: agents on the same tasks, paired, and whether the difference is decided."""
+"""``compare``: paired comparison of agents on the same tasks, with a verdict."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ COLUMNS = (
 class CompareCommand:
     """Compare agents on the same tasks: difference, 95 % interval, p-value, minimal detectable effect, and a verdict.
 
-    Files of another environment, rules version, tier, split or task set are refused. A difference is decided when its interval
-    excludes 0 and its p-value, after Holm's correction where there are several comparisons, is below 0.05.
+    Files that differ in environment, rules version, tier, split or tasks are rejected. A difference is decided if its interval excludes 0
+    and its p-value, after Holm's correction for several comparisons, is below 0.05.
     """
 
     files: tyro.conf.Positional[tuple[Path, ...]]
@@ -40,7 +40,7 @@ class CompareCommand:
     metric: Literal["success", "score"] | None = None
     """success (solved or not) or score (the reward); by default the environment's own, which is the score for WebShop."""
     overlap: bool = False
-    """Compare on the tasks that all files share, where the files hold different tasks."""
+    """Compare on the tasks that all files share, if the files hold different tasks."""
     any_options: bool = False
     """Compare even if the environments' options or first observations differ."""
     json: bool = False
@@ -48,13 +48,13 @@ class CompareCommand:
 
 
 def run(command: CompareCommand, console: Console) -> int:
-    """Read the files, refuse what does not belong together, and print the comparison.
+    """Read the files, reject those that do not belong together, and print the comparison.
 
     Returns:
         0.
 
     Raises:
-        UnknownOption: fewer than two files, one given twice, or files that do not belong together.
+        UnknownOption: fewer than two files, a repeated file, or files that do not belong together.
         BadData: a file cannot be read.
     """
     if len(command.files) < 2:
@@ -77,7 +77,7 @@ def run(command: CompareCommand, console: Console) -> int:
 
 
 def _in_all(folders: Sequence[Path]) -> list[list[Path]]:
-    """The files that all folders have, by name."""
+    """List the files that all folders have, by name."""
     names = sorted(set.intersection(*({path.name for path in folder.glob("*.jsonl")} for folder in folders)))
     if not names:
         raise UnknownOption(
@@ -104,13 +104,13 @@ def _compare(command: CompareCommand, paths: Sequence[Path], console: Console) -
 
 
 def _headline(env: str) -> str:
-    """What is compared of an environment where nothing is asked for; one that this process does not know has no score of its own."""
+    """Find the default metric of an environment; success if this process does not know the environment."""
     metrics = {entry.id: entry.metric for entry in list_envs()}
     return "score" if metrics.get(env) == "score" else "success"
 
 
 def _names(files: Sequence[Recorded]) -> list[str]:
-    """The name of each file: its agent, with the path where several files have that agent."""
+    """Name each file by its agent, plus the path if several files have that agent."""
     times = Counter(file.agent for file in files)
     return [file.agent if times[file.agent] == 1 else f"{file.agent} ({file.path})" for file in files]
 
@@ -193,7 +193,7 @@ def _show(
 
 
 def _overview(found: list[dict[str, Any]]) -> Table:
-    """Every comparison of every environment in one table, and how many of them are decided."""
+    """Build the table of all comparisons of all environments, with the number decided."""
     decided = sum(bool(one["decided"]) for each in found for one in each["comparisons"])
     whole = sum(len(each["comparisons"]) for each in found)
     table = Table(

@@ -1,4 +1,4 @@
-"""Consoles, tables and progress: readable on a terminal and in a pipe."""
+"""Consoles, tables and progress, for terminals and pipes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rich.text import Text
 
 from tstar_envs.agents.base import AGENT, ENDPOINT, ENVIRONMENT, KINDS, MODEL, SCORED, UNPARSED, total
 from tstar_envs.core import TextEnv
-from tstar_envs.evaluation.cost import Accounts, Amount, Estimate, Price, PriceTable, money
+from tstar_envs.evaluation.cost import Amount, CostSummary, Estimate, Price, PriceTable, money
 from tstar_envs.evaluation.stats import Summary
 from tstar_envs.record import Episode
 from tstar_envs.redaction import printable
@@ -28,10 +28,10 @@ _PIPE_WIDTH = 200  # a pipe has no width; rich's 80 would cut tables
 
 
 class _PipedConsole(Console):
-    """A console that goes on, in silence, when whoever reads its pipe has had enough (``| head``): the exit status stays the command's."""
+    """Console that survives a closed pipe (``| head``), so that the command's exit status is kept."""
 
     def on_broken_pipe(self) -> None:
-        """See rich, which would end the program with status 1."""
+        """Ignore the broken pipe; rich would exit with status 1."""
         self.quiet = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, (sys.stderr if self.stderr else sys.stdout).fileno())
@@ -39,7 +39,7 @@ class _PipedConsole(Console):
 
 
 def make_console(stderr: bool = False) -> Console:
-    """A console of the terminal's width, or wide where there is no terminal."""
+    """Make a console of the terminal's width, or a wide one without a terminal."""
     console = _PipedConsole(stderr=stderr, highlight=False)
     return (
         console if console.is_terminal else _PipedConsole(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
@@ -47,12 +47,12 @@ def make_console(stderr: bool = False) -> Console:
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Foreign text as it is: no markup, no control sequences, no secrets, nothing that a UTF-8 terminal cannot show."""
+    """Wrap foreign text: no markup, control characters or secrets, and nothing that a UTF-8 terminal cannot show."""
     return Text(printable(text), style=style)
 
 
 def say(console: Console, message: str, style: str = "") -> None:
-    """One message: on a terminal broken between words only, so that paths in it can be copied, elsewhere one line."""
+    """Print one message: one line, wrapped on a terminal between words only, to keep paths whole."""
     if console.is_terminal:
         console.print(plain(message, style), overflow="ignore", crop=False)
     else:
@@ -60,21 +60,19 @@ def say(console: Console, message: str, style: str = "") -> None:
 
 
 def make_env(entry: EnvEntry, options: dict[str, Any]) -> TextEnv[Any, Any]:
-    """The environment of an entry; see ``EnvEntry.make``."""
+    """Make the environment of an entry; see ``EnvEntry.make``."""
     return entry.make(**options)
 
 
-SECONDS_BETWEEN_LINES = 30.0  # where there is no terminal
+SECONDS_BETWEEN_LINES = 30.0  # without a terminal
 
 
 class Live:
-    """Shows progress: a line that moves on a terminal; elsewhere one line now and then, on standard error.
+    """Progress display: a live line on a terminal, else an occasional line on standard error.
 
     Args:
-        wanted: episodes in all.
-        finished: those that were there before.
-        price: of the model, None if it has none.
-        currency: of the price.
+        finished: number of episodes finished before.
+        price: price of the model, None if unknown.
     """
 
     def __init__(self, wanted: int, finished: Sequence[Episode], price: Price | None, currency: str) -> None:
@@ -100,7 +98,7 @@ class Live:
         self._progress.stop()
 
     def add(self, episode: Episode) -> None:
-        """One more episode has ended."""
+        """Count a finished episode."""
         self._played += 1
         self._good += episode.ended != "error"
         self._errors += episode.ended == "error"
@@ -120,7 +118,7 @@ class Live:
             )
 
     def text(self) -> str:
-        """What the line says beside the bar."""
+        """Text beside the progress bar."""
         said = [f"success {self._successes / self._good:.1%}" if self._good else "playing"]
         if self._errors:
             said.append(f"{self._errors} errors")
@@ -137,42 +135,39 @@ class Live:
         return ", ".join(said)
 
 
-def figures_table(summary: Summary, wanted: int, accounts: Accounts, panel: str) -> Table:
-    """The figures of an evaluation.
+def figures_table(summary: Summary, wanted: int, costs: CostSummary, panel: str) -> Table:
+    """Build the table of an evaluation's results and costs.
 
     Args:
-        summary: of what was played.
-        wanted: episodes that were to be played.
-        accounts: what they cost.
-        panel: name and hash of the panel of tasks, "" if of none.
+        panel: name and hash of the evaluation set, "" if none.
     """
     table = Table(show_header=False)
-    for name, value in [*_results(summary, wanted, panel), *_costs(accounts)]:
+    for name, value in [*_results(summary, wanted, panel), *_costs(costs)]:
         table.add_row(plain(name), plain(value))
     return table
 
 
 @dataclass(frozen=True)
 class Row:
-    """An environment's part of a suite.
+    """Results of one environment in a suite.
 
     Attributes:
-        env: its id.
-        wanted: episodes that were to be played.
-        summary: of what was played.
-        accounts: what it cost.
+        env: environment id.
+        wanted: total number of episodes.
+        summary: summary of the finished episodes.
+        costs: tokens, time and cost.
     """
 
     env: str
     wanted: int
     summary: Summary
-    accounts: Accounts
+    costs: CostSummary
 
 
 def suite_table(rows: Sequence[Row], title: str) -> Table:
-    """The figures of a suite, a row for each environment and one for the whole; tokens, seconds and money where a model was asked."""
-    costs = [row.accounts for row in rows if row.accounts.cost is not None]
-    asked = any(row.accounts.usage.calls for row in rows)
+    """Build the table of a suite: a row per environment, an average, and any model costs."""
+    costs = [row.costs for row in rows if row.costs.cost is not None]
+    asked = any(row.costs.usage.calls for row in rows)
     headings = [
         "environment",
         "success",
@@ -199,24 +194,24 @@ def suite_table(rows: Sequence[Row], title: str) -> Table:
 
 
 def _suite_cells(row: Row, asked: bool, priced: bool) -> list[str]:
-    summary, accounts = row.summary, row.accounts
+    summary, costs = row.summary, row.costs
     left = f" of {row.wanted}" if summary.episodes + summary.errors < row.wanted else ""
     cells = [row.env, "", "", "", "", f"{summary.episodes}{left}", str(summary.errors), _reasons(summary)]
     if summary.success is not None and summary.wilson is not None:
         message = interval(summary.clustered or summary.wilson)
         cells[1:5] = f"{summary.success:.1%}", message, f"{summary.score:.3f}", f"{summary.steps:.2f}"
     if asked:
-        middle = accounts.reply_percentile(0.5)
-        tokens = (accounts.usage.input_tokens, accounts.usage.output_tokens) if accounts.usage.calls else ()
+        middle = costs.reply_percentile(0.5)
+        tokens = (costs.usage.input_tokens, costs.usage.output_tokens) if costs.usage.calls else ()
         cells += [f"{count:,}" for count in tokens] or ["", ""]
         cells.append("" if middle is None else f"{middle:.2f}")
     if priced:
-        cells.append("" if accounts.cost is None else money(accounts.cost, accounts.currency))
+        cells.append("" if costs.cost is None else money(costs.cost, costs.currency))
     return cells
 
 
 def _average_cells(rows: Sequence[Row], played: Sequence[Row], asked: bool, priced: bool) -> list[str]:
-    """The last row: means over the environments, each counting alike, and sums of what is counted."""
+    """Build the last row: unweighted means over the environments, and sums of counts."""
     summaries = [row.summary for row in played]
 
     def mean(values: Iterable[float | None]) -> float:
@@ -230,16 +225,16 @@ def _average_cells(rows: Sequence[Row], played: Sequence[Row], asked: bool, pric
         "",
     ]
     if asked:
-        usages = [row.accounts.usage for row in rows]
+        usages = [row.costs.usage for row in rows]
         cells += [f"{sum(u.input_tokens for u in usages):,}", f"{sum(u.output_tokens for u in usages):,}", ""]
     if priced:
-        known = [row.accounts for row in rows if row.accounts.cost is not None]
+        known = [row.costs for row in rows if row.costs.cost is not None]
         cells.append(money(sum(a.cost or 0.0 for a in known), known[0].currency))
     return cells
 
 
 def _reasons(summary: Summary) -> str:
-    """The kinds of failures of an environment's episodes, the most frequent first."""
+    """List the causes of failure of an environment's episodes, most frequent first."""
     found = sorted(
         ((kind, count) for kind, count in summary.failures.items() if count), key=lambda item: -item[1]
     )
@@ -264,7 +259,7 @@ def _results(summary: Summary, wanted: int, panel: str) -> Iterator[tuple[str, s
         f"{summary.episodes} ({counted(summary.tasks, 'task')})"
         + (f", {wanted - played} not played yet" if played < wanted else ""),
     )
-    yield "errors (in no rate)", str(summary.errors)
+    yield "errors (excluded)", str(summary.errors)
     if summary.success is not None and summary.wilson is not None:
         yield "success", f"{summary.success:.1%}"
         yield (
@@ -284,17 +279,17 @@ def _results(summary: Summary, wanted: int, panel: str) -> Iterator[tuple[str, s
         for name, value in summary.extra.items():
             yield f"mean {name}", f"{value:.3f}"
     for kind, count in summary.failures.items():
-        yield KINDS[kind], counted(count, "episode") + ("" if kind in SCORED else " (in no rate)")
+        yield KINDS[kind], counted(count, "episode") + ("" if kind in SCORED else " (excluded from rates)")
 
 
-def _costs(accounts: Accounts) -> Iterator[tuple[str, str]]:
-    usage = accounts.usage
-    middle, late = accounts.reply_percentile(0.5), accounts.reply_percentile(0.95)
+def _costs(costs: CostSummary) -> Iterator[tuple[str, str]]:
+    usage = costs.usage
+    middle, late = costs.reply_percentile(0.5), costs.reply_percentile(0.95)
     if usage.calls and middle is not None and late is not None:
-        yield "seconds a reply", f"{middle:.2f} (half of them at most), {late:.2f} (95 %)"
+        yield "seconds per reply", f"{middle:.2f} (median), {late:.2f} (95 %)"
     if not usage.calls:
         return
-    again = f", {usage.retries:,} sent again" if usage.retries else ""
+    again = f", {usage.retries:,} retries" if usage.retries else ""
     yield "requests", f"{usage.calls:,}{again}"
     if usage.calls > usage.uncounted:
         cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
@@ -302,29 +297,22 @@ def _costs(accounts: Accounts) -> Iterator[tuple[str, str]]:
         yield "tokens", f"{usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out{uncounted}"
     else:
         yield "tokens", "the endpoint does not count them"
-    if accounts.cost is not None:
-        each = accounts.cost_per_success
+    if costs.cost is not None:
+        each = costs.cost_per_success
         yield (
             "cost",
-            money(accounts.cost, accounts.currency)
-            + (f" (prices of {accounts.as_of})" if accounts.as_of else ""),
+            money(costs.cost, costs.currency) + (f" (prices of {costs.as_of})" if costs.as_of else ""),
         )
-        yield "cost of a solved task", "none was solved" if each is None else money(each, accounts.currency)
+        yield "cost per solved task", "none was solved" if each is None else money(each, costs.currency)
 
 
 def interval(bounds: tuple[float, float]) -> str:
-    """A 95 % interval of a rate."""
+    """Format a 95 % interval of a rate."""
     return f"{bounds[0]:.1%} to {bounds[1]:.1%}"
 
 
 def estimate_table(found: Mapping[str, Estimate], price: Price | None, prices: PriceTable) -> Table:
-    """What a dry run found: the whole, after a row for each environment where there are several.
-
-    Args:
-        found: environment -> its estimate.
-        price: of the model, None where it has none.
-        prices: the table that it is of.
-    """
+    """Build the table of a dry run: a row per environment if there are several, then the total."""
     table = Table()
     for column in ("", "requests", "tokens in", "tokens out", *(["cost"] if price is not None else [])):
         table.add_column(column, justify="left" if not column else "right")
@@ -333,14 +321,14 @@ def estimate_table(found: Mapping[str, Estimate], price: Price | None, prices: P
     if len(found) > 1:
         table.add_section()
     for name, amounts in (
-        ("if it plays as the expert does", [one.expert for one in found.values()]),
+        ("if it plays like the expert", [one.expert for one in found.values()]),
         ("at most", [one.most for one in found.values()]),
     ):
         table.add_row(*_estimate_cells(name, Amount.total(amounts), price, prices))
     table.caption = (
         "no price is known for this model (--prices FILE)"
         if price is None
-        else f"prices of {prices.as_of}, nothing cached"
+        else f"prices of {prices.as_of}, without caching"
     )
     return table
 

@@ -1,4 +1,4 @@
-"""``doctor``: what is installed, which data are here, and whether every environment can be played."""
+"""``doctor``: check packages, data, and that every environment can be played."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tstar_envs.doctor import (
 FORMAT = 1  # of --json
 SECTIONS = {
     "packages": ("What is installed", examine_packages),
-    "data": ("Public data (none is needed: every environment has data of its own)", examine_data),
+    "data": ("Public data (optional: every environment ships its own data)", examine_data),
     "environments": ("An episode of the expert in each environment", examine_environments),
 }
 _COLOURS = {OK: "green", MISSING: "yellow", BROKEN: "red"}
@@ -42,7 +42,7 @@ class DoctorCommand:
 
 
 def run(command: DoctorCommand, console: Console) -> int:
-    """Look at everything and print what was found, each line as it is known.
+    """Run all checks and print each finding as it is known.
 
     Returns:
         0, or 1 if something is broken.
@@ -65,7 +65,7 @@ def _printed(findings: Iterator[Finding], command: DoctorCommand, console: Conso
     for finding in findings:
         if not command.json:
             took = f" ({finding.seconds:.1f} s)" if finding.seconds is not None else ""
-            mend = f". To mend it, {finding.mend}" if finding.mend else ""
+            mend = f". To fix it, {finding.mend}" if finding.mend else ""
             say(
                 console,
                 f"  {finding.status:<7}  {finding.what}: {finding.detail}{took}{mend}",

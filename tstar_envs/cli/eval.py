@@ -1,4 +1,4 @@
-"""``eval``: play tasks with an agent, one record per line, and print what it achieved."""
+"""``eval``: play tasks with an agent, record the episodes, and print the results."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tstar_envs.core import TextEnv
 from tstar_envs.errors import TStarError, UnknownOption, UnknownTask
 from tstar_envs.evalset import panel
 from tstar_envs.evaluation.cost import (
-    Accounts,
+    CostSummary,
     Estimate,
     PriceTable,
-    account,
+    add_costs,
     estimate,
     read_prices,
-    together,
+    summarise_costs,
     usage_notes,
 )
 from tstar_envs.evaluation.log import Key, ResultFile, latest, sole_evaluation
-from tstar_envs.evaluation.runner import Seat, Setting, play_missing
+from tstar_envs.evaluation.runner import Setting, Worker, play_missing
 from tstar_envs.evaluation.stats import Summary, summarise
 from tstar_envs.evaluation.workers import require_handles
 from tstar_envs.foreign import task_ids_of
@@ -59,14 +59,14 @@ class EvalCommand:
     split: str = "test"
     """Split that the tasks come from: train, valid or test (some environments have only test)."""
     suite: str | None = None
-    """Instead of --env: play all environments of this suite on the tasks of the panel; paper: those of the T-STAR paper's tables. --out is
-    then a folder."""
+    """Instead of --env: play all environments of this suite on the evaluation set of --panel; paper: those of the T-STAR paper's tables.
+    --out is then a folder."""
     panel: str | None = None
-    """Play the fixed test tasks of this panel (v1), so that results can be compared with other people's."""
+    """Play the fixed test tasks of this evaluation set (v1), so that results are comparable with published ones."""
     tasks: int | None = None
-    """Play only the first N tasks of the split or panel; default: all."""
+    """Play only the first N tasks of the split or evaluation set; default: all."""
     samples: int = 1
-    """Episodes per task."""
+    """Number of episodes per task."""
     seed: int = 0
     """Seed of the agent's sampling."""
     temperature: float | None = None
@@ -77,17 +77,17 @@ class EvalCommand:
     """Base URL of the OpenAI-compatible endpoint, for example http://localhost:8000/v1; default: the environment variable OPENAI_BASE_URL,
     or OpenAI's address. The API key is read from OPENAI_API_KEY."""
     concurrency: int | None = None
-    """Episodes to play at the same time; default: 8 for agents that use an endpoint, else 1."""
+    """Number of concurrent episodes; default: 8 for agents that use an endpoint, else 1."""
     max_tokens: int = ChatOptions.max_tokens
     """Maximum length of a model's answer in tokens."""
     context_tokens: int = ChatOptions.context_tokens
-    """Maximum length of a request in tokens. The oldest turns are left out first; the rules, the task and the last turn are always kept."""
+    """Maximum length of a request in tokens. The oldest turns are dropped first; the rules, the task and the last turn are always kept."""
     tools: bool = False
     """With --agent chat: let the model act by tool calls (search, click, move, ...) instead of writing actions as text."""
     timeout: float = Endpoint.timeout
-    """Seconds to wait for an answer of a model or program."""
+    """Timeout in seconds for an answer of a model or program."""
     retries: int = Endpoint.retries
-    """How many times a request is sent again after status 429 or 5xx, a broken connection, a timeout or an unreadable answer."""
+    """Maximum number of retries of a request after status 429 or 5xx, a broken connection, a timeout or an unreadable answer."""
     request: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], _KEY_VALUE]] = ()
     """Additional field of every request, its value as JSON, for example reasoning_effort=low; null leaves a field out, as in
     temperature=null; may be repeated."""
@@ -96,13 +96,13 @@ class EvalCommand:
     dry_run: bool = False
     """Only estimate the requests, tokens and cost of the evaluation; nothing is sent."""
     progress: bool = False
-    """Also measure the progress of each episode: the fraction of the expert's way to the goal that is done at its end; 0 if the goal cannot
-    be reached any more."""
+    """Also measure the progress of each episode: the fraction of the expert's path to the goal completed at its end; 0 if the goal is no
+    longer reachable."""
     out: Path | None = None
     """JSON Lines file to append the episodes to; FILE.config.json beside it holds the settings. With --suite: a folder, with one file per
     environment."""
     options_of: str | None = None
-    """Play under the environment options that this agent asks for, for example tiny: agents are comparable only under equal options."""
+    """Use the default environment options of this agent, for example tiny: agents are comparable only under equal options."""
     option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], _KEY_VALUE]] = ()
     """Option of the environment, for example topk=1 or retriever=http://127.0.0.1:8000; may be repeated."""
 
@@ -112,19 +112,19 @@ FORMAT = 1  # of the settings file
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation plays, ready to begin.
+    """Prepared evaluation: environment, agent and episodes to play.
 
     Attributes:
-        command: what was asked for.
-        entry: the environment's entry in the table.
-        env: the first seat's environment.
-        agent: the first seat's agent, bound to it.
-        options: of the environment.
-        wishes: those of them that the agent, or the one that --options-of names, asks for.
-        own: those that the user named.
-        wanted: the episodes.
-        panel: name and hash of the panel that the tasks are of, "" if of none.
-        privileged: whether the agent got the environment itself.
+        command: parsed command line.
+        entry: registry entry of the environment.
+        env: environment of the first worker.
+        agent: agent of the first worker, bound to ``env``.
+        options: options of the environment.
+        wishes: options requested by the agent, or by the agent of --options-of.
+        own: options given by the user.
+        wanted: keys of the episodes to play.
+        panel: name and hash of the evaluation set, "" if none.
+        privileged: True if the agent got the environment itself.
     """
 
     command: EvalCommand
@@ -140,7 +140,7 @@ class Evaluation:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What must be equal for two runs to belong to one file; what is not set is left out, so that older files go on."""
+        """Settings that all runs of one file share, without unset ones (for older files)."""
         command, entry = self.command, self.entry
         settings: dict[str, Any] = {
             "format": FORMAT,
@@ -163,7 +163,7 @@ class Evaluation:
 
     @property
     def panel_label(self) -> str:
-        """The panel for a table, and how much of it is played where that is not all; "" without one."""
+        """Label of the evaluation set for a table, with the part played if not all; "" without one."""
         tasks = {task for task, _ in self.wanted}
         whole = (
             len(panel(self.command.panel)[self.entry.id].tasks)
@@ -176,17 +176,17 @@ class Evaluation:
 
     @property
     def setting(self) -> Setting:
-        """The setting that the runner works with."""
+        """Settings for the runner."""
         return Setting(self.entry, self.command.agent, self.command.seed, self.command.progress, self.panel)
 
-    def seats(self, missing: int) -> list[Seat]:
-        """An environment and an agent for each episode that is played at the same time.
+    def workers(self, missing: int) -> list[Worker]:
+        """Make an environment and an agent for each concurrent episode.
 
         Args:
-            missing: episodes to play; more seats are not made.
+            missing: number of episodes to play; no more workers than that are made.
 
         Raises:
-            UnknownOption: a concurrency that the agent, or this machine, cannot have.
+            UnknownOption: the agent or this machine does not support the concurrency.
         """
         command = self.command
         wanted = (
@@ -195,21 +195,21 @@ class Evaluation:
         count = max(1, min(wanted, missing))
         require_handles(count, self.agent)
         agents = more_agents(self.agent, count, command.agent, lambda: _load(command, self.entry))
-        seats = [Seat(self.env, self.agent)]
+        workers = [Worker(self.env, self.agent)]
         for agent in agents[1:]:
             env = make_env(self.entry, {"split": command.split, **self.options})
             bind_agent(agent, env)
-            seats.append(Seat(env, agent))
-        return seats
+            workers.append(Worker(env, agent))
+        return workers
 
 
 def prepare(command: EvalCommand, entry: EnvEntry) -> Evaluation:
-    """Load the agent, make its environment, choose the tasks.
+    """Load the agent, make its environment, select the tasks.
 
     Raises:
-        UnknownOption: options that do not fit together, or an agent that is none.
+        UnknownOption: incompatible options, or not an agent.
         UnknownTask: the split is empty.
-        PanelMismatch: the panel is of other tasks than are here.
+        PanelMismatch: the evaluation set has other tasks than this environment.
     """
     if command.concurrency is not None and command.concurrency < 1:
         raise UnknownOption(f"--concurrency must be 1 or more, got {command.concurrency}")
@@ -219,7 +219,9 @@ def prepare(command: EvalCommand, entry: EnvEntry) -> Evaluation:
     wishes, own = _wishes(command, entry, agent), _own_options(command, entry)
     options = {**wishes, **own}
     if command.panel is not None and "data" not in options and entry.has_public_data():
-        options["data"] = "mini"  # a panel is of the shipped data, whatever public data this machine has
+        options["data"] = (
+            "mini"  # an evaluation set uses the shipped data, even if this machine has public data
+        )
     env = make_env(entry, {"split": command.split, **options})
     tasks, shown_panel = _tasks(command, entry, env)
     wanted = [(task, sample) for task in tasks for sample in range(command.samples)]
@@ -245,7 +247,7 @@ def _load(command: EvalCommand, entry: EnvEntry) -> Agent:
 
 
 def _request_fields(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """``KEY=VALUE`` as fields of a request: JSON where it is, else the text."""
+    """Parse ``KEY=VALUE`` pairs into request fields; a value is JSON if it parses, else text."""
     fields: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -261,19 +263,19 @@ def _request_fields(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _wishes(command: EvalCommand, entry: EnvEntry, agent: Agent) -> dict[str, Any]:
-    """What the agent wishes of its environment, or the agent that --options-of names."""
+    """Get the environment options requested by the agent, or by the agent that --options-of names."""
     if command.options_of is not None:
         return options_of(command.options_of, env_id=entry.id, seed=command.seed)
     return dict(getattr(agent, "env_options", {}))
 
 
 def _own_options(command: EvalCommand, entry: EnvEntry) -> dict[str, Any]:
-    """The user's own options, which stand above any wishes."""
+    """Get the user's options, which take precedence over the agent's."""
     return parse_options(entry, command.option, {"split": "--split"})
 
 
 def _tasks(command: EvalCommand, entry: EnvEntry, env: TextEnv[Any, Any]) -> tuple[list[str], str]:
-    """The tasks to play, and the panel that they are of."""
+    """Select the tasks to play, and the label of their evaluation set."""
     if command.samples < 1:
         raise UnknownOption(f"--samples must be at least 1, got {command.samples}")
     ids, of, shown = task_ids_of(env, command.split), f"split {command.split!r}", ""
@@ -297,8 +299,8 @@ def _tasks(command: EvalCommand, entry: EnvEntry, env: TextEnv[Any, Any]) -> tup
 
 
 @dataclass
-class Played:
-    """What an evaluation has of its episodes so far."""
+class EvaluationRun:
+    """State of a running evaluation: its record file and finished episodes."""
 
     evaluation: Evaluation
     results: ResultFile | None
@@ -306,15 +308,15 @@ class Played:
 
     @property
     def episodes(self) -> list[Episode]:
-        """Those that were wanted, in order."""
+        """Finished episodes among the wanted ones, in order."""
         return [self.done[key] for key in self.evaluation.wanted if key in self.done]
 
 
 def run(command: EvalCommand, console: Console) -> int:
-    """Play what is missing and print the figures.
+    """Play the missing episodes and print the results.
 
     Returns:
-        0, or 1 if episodes ended in an error (they are in no figure).
+        0, or 1 if episodes ended in an error (they are excluded from all results).
     """
     prices = read_prices(command.prices)
     if command.suite is not None:
@@ -332,16 +334,16 @@ def run(command: EvalCommand, console: Console) -> int:
         return 0
     with sole_evaluation(command.out):
         evaluation = prepare(command, entry)
-        played = _open(evaluation)
+        evaluated = _open(evaluation)
         try:
-            _play(played, console, prices)
-        finally:  # also after Ctrl-C or a broken service: the figures of what was played are shown
-            summary, accounts = _figures(played, prices)
-            console.print(figures_table(summary, len(evaluation.wanted), accounts, evaluation.panel_label))
-            _note(accounts, command, console)
-            if played.results is not None:
-                say(console, f"episodes in {played.results.path}", "dim")
-        _show_errors(played, console)
+            _play(evaluated, console, prices)
+        finally:  # after Ctrl-C or a broken service too: print the results so far
+            summary, costs = _figures(evaluated, prices)
+            console.print(figures_table(summary, len(evaluation.wanted), costs, evaluation.panel_label))
+            _note(costs, command, console)
+            if evaluated.results is not None:
+                say(console, f"episodes in {evaluated.results.path}", "dim")
+        _show_errors(evaluated, console)
     return 1 if summary.errors else 0
 
 
@@ -372,48 +374,48 @@ def _run_suite(command: EvalCommand, console: Console, prices: PriceTable) -> in
     try:
         for one in commands:
             with sole_evaluation(one.out):
-                played = _open(prepare(one, find_entry(str(one.env))))
+                evaluated = _open(prepare(one, find_entry(str(one.env))))
                 try:
-                    _play(played, console, prices)
+                    _play(evaluated, console, prices)
                 finally:
                     rows.append(
                         Row(
-                            played.evaluation.entry.id,
-                            len(played.evaluation.wanted),
-                            *_figures(played, prices),
+                            evaluated.evaluation.entry.id,
+                            len(evaluated.evaluation.wanted),
+                            *_figures(evaluated, prices),
                         )
                     )
-                _show_errors(played, console)
+                _show_errors(evaluated, console)
     finally:
         part = "" if command.tasks is None else f", the first {counted(command.tasks, 'task')} of each"
         console.print(suite_table(rows, f"suite {command.suite}, panel {chosen.version} {chosen.hash}{part}"))
         if rows:
-            _note(together([row.accounts for row in rows]), command, console)
+            _note(add_costs([row.costs for row in rows]), command, console)
         if command.out is not None:
             say(console, f"episodes in {command.out}", "dim")
     return 1 if any(row.summary.errors for row in rows) else 0
 
 
-def _open(evaluation: Evaluation) -> Played:
+def _open(evaluation: Evaluation) -> EvaluationRun:
     out = evaluation.command.out
     results = ResultFile(out, evaluation.settings) if out is not None else None
-    return Played(evaluation, results, results.episodes() if results is not None else {})
+    return EvaluationRun(evaluation, results, results.episodes() if results is not None else {})
 
 
-def _play(played: Played, console: Console, prices: PriceTable) -> None:
-    evaluation, results, done = played.evaluation, played.results, played.done
+def _play(evaluated: EvaluationRun, console: Console, prices: PriceTable) -> None:
+    evaluation, results, done = evaluated.evaluation, evaluated.results, evaluated.done
     _introduce(evaluation, console)
-    finished = [episode for episode in played.episodes if episode.ended != "error"]
+    finished = [episode for episode in evaluated.episodes if episode.ended != "error"]
     if finished and results is not None:
         say(
             console,
             f"resuming: {len(finished)} of {len(evaluation.wanted)} episodes are in {results.path} already",
         )
-    seats = evaluation.seats(len(evaluation.wanted) - len(finished))
+    workers = evaluation.workers(len(evaluation.wanted) - len(finished))
     model = evaluation.command.model
     price = prices.of_model(model) if model is not None else None
     try:
-        playing = play_missing(seats, evaluation.setting, evaluation.wanted, done)
+        playing = play_missing(workers, evaluation.setting, evaluation.wanted, done)
         with Live(len(evaluation.wanted), finished, price, prices.currency) as live, closing(playing):
             for episode in playing:
                 if results is not None:
@@ -422,15 +424,15 @@ def _play(played: Played, console: Console, prices: PriceTable) -> None:
                 live.add(episode)
     except (KeyboardInterrupt, TStarError) as stopped:
         again = (
-            "the same command again goes on from here"
+            "run the same command again to resume"
             if results is not None
-            else "with --out it could go on from here"
+            else "with --out it could be resumed"
         )
         what = "interrupted" if isinstance(stopped, KeyboardInterrupt) else "stopped"
         say(console, f"{what}: {again}", "yellow")
         if results is not None:
-            # The signal may have come between the writing of a record and its counting.
-            played.done = results.episodes()
+            # The signal may have arrived between writing a record and counting it.
+            evaluated.done = results.episodes()
         raise
 
 
@@ -448,13 +450,13 @@ def _introduce(evaluation: Evaluation, console: Console) -> None:
         console,
         f"{entry.id} ({evaluation.env.tier}, rules {entry.rules_version}), {tasks}, agent {agent}{model}, options: {shown}",
     )
-    # Its own wish makes it play another environment than the rest.
+    # Report that the agent's options make the environment different from the default.
     asked = {name: value for name, value in evaluation.wishes.items() if name not in evaluation.own}
     if asked and command.options_of is None:
         shown = ", ".join(f"{name}={value}" for name, value in asked.items())
         say(
             console,
-            f"agent {command.agent} asks for options of its own ({shown}): compare it only with agents that play under the same, "
+            f"agent {command.agent} requests its own options ({shown}): compare it only with agents under the same options, "
             f"with --options-of {command.agent}",
             "yellow",
         )
@@ -466,35 +468,37 @@ def _introduce(evaluation: Evaluation, console: Console) -> None:
         )
 
 
-def _figures(played: Played, prices: PriceTable) -> tuple[Summary, Accounts]:
-    return summarise(played.episodes), account(played.episodes, prices, played.evaluation.command.model)
+def _figures(evaluated: EvaluationRun, prices: PriceTable) -> tuple[Summary, CostSummary]:
+    return summarise(evaluated.episodes), summarise_costs(
+        evaluated.episodes, prices, evaluated.evaluation.command.model
+    )
 
 
-def _note(accounts: Accounts, command: EvalCommand, console: Console) -> None:
-    for note in usage_notes(accounts.usage, command.max_tokens):
+def _note(costs: CostSummary, command: EvalCommand, console: Console) -> None:
+    for note in usage_notes(costs.usage, command.max_tokens):
         say(console, note, "yellow")
 
 
-def _show_errors(played: Played, console: Console) -> None:
-    errors = [episode for episode in played.episodes if episode.ended == "error"]
+def _show_errors(evaluated: EvaluationRun, console: Console) -> None:
+    errors = [episode for episode in evaluated.episodes if episode.ended == "error"]
     if not errors:
         return
     again = (
         "run the same command again to repeat them"
-        if played.results is not None
-        else "with --out they could be repeated alone"
+        if evaluated.results is not None
+        else "with --out only these could be repeated"
     )
     episodes = (
         "1 episode ended in an error and is"
         if len(errors) == 1
         else f"{len(errors)} episodes ended in an error and are"
     )
-    say(console, f"{episodes} in no figure: {again}", "red")
+    say(console, f"{episodes} excluded from all results: {again}", "red")
     say(console, f"the last one, on {errors[-1].task}: {errors[-1].error}", "red")
 
 
 def _dry_run(evaluation: Evaluation, console: Console) -> Estimate | None:
-    """Say what would be played; gives what it would take, None for an agent that sends no requests."""
+    """Print what would be played and return the estimate; None for an agent that sends no requests."""
     agent, count = evaluation.agent, len(evaluation.wanted)
     if not isinstance(agent, ChatAgent):
         name, turns = evaluation.command.agent, evaluation.env.horizon

@@ -1,4 +1,4 @@
-"""``list``: the table of environments."""
+"""``list``: print the table of environments."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tstar_envs.registry import EnvEntry, list_envs
 
 COLUMNS = ("id", "family", "splits", "horizon", "rules", "tier", "extra", "what it is")
 SHORT = ("id", "horizon", "extra", "what it is")
-WIDE = 140  # columns of a terminal that the whole table needs
+WIDE = 140  # terminal columns that the full table needs
 
 
 @dataclass(frozen=True)
 class ListCommand:
-    """List every environment with its splits and sizes, horizon, rules version, data tier found, and the pip extra that it needs."""
+    """List every environment with splits and sizes, horizon, rules version, data tier and required pip extra."""
 
 
 def run(command: ListCommand, console: Console) -> int:
-    """Print the table; in a narrow terminal only its most important columns."""
+    """Print the table; a narrow terminal shows only the most important columns."""
     columns = COLUMNS if console.width >= WIDE else SHORT
     table = Table(title="environments of tstar_envs")
     for column in columns:
@@ -71,7 +71,7 @@ def run(command: ListCommand, console: Console) -> int:
 
 
 def _survey(entry: EnvEntry) -> tuple[str, str]:
-    """Tier and splits as text; missing data is part of the picture, not an error of this command."""
+    """Format the tier and the splits; missing data is shown, not raised."""
     try:
         tier, sizes = entry.load_class().survey(**entry.kwargs)
     except TStarError as error:

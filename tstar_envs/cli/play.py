@@ -1,4 +1,4 @@
-"""``play``: a person plays an environment in a terminal."""
+"""``play``: play an environment yourself in a terminal."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ except ImportError:  # Windows has neither
     termios = tty = None  # type: ignore[assignment]
 
 ESCAPE, END_OF_INPUT = "\x1b", "\x04"
-# Seconds; an arrow key sends three bytes at once, a person who presses Escape sends one.
+# Seconds. An arrow key sends three bytes at once; the Escape key sends one.
 _REST_OF_SEQUENCE = 0.05
 
 
 def check_terminal() -> None:
-    """Raise UnknownOption where single keys cannot be read: no terminal, or one of a system that has no ``termios``."""
+    """Raise UnknownOption if single keys cannot be read: no terminal, or a system without ``termios``."""
     if termios is None or tty is None:
         raise UnknownOption("single keys need a terminal of Linux or macOS; type a line and Enter instead")
     if not sys.stdin.isatty():
@@ -48,11 +48,10 @@ def check_terminal() -> None:
 
 @contextmanager
 def single_keys() -> Iterator[Callable[[], str]]:
-    """Read keys without Enter and without echo while the context lasts; Ctrl-C interrupts as always.
+    """Read keys without Enter and echo inside the context; Ctrl-C interrupts as usual.
 
     Yields:
-        A function that waits for the next key and gives what it sends: a character, or an escape sequence (the arrow keys);
-        ``END_OF_INPUT`` where the input is over.
+        A function that waits for the next key and returns a character, an escape sequence (arrow keys), or ``END_OF_INPUT``.
 
     Raises:
         UnknownOption: see ``check_terminal``.
@@ -60,7 +59,7 @@ def single_keys() -> Iterator[Callable[[], str]]:
     check_terminal()
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
-    tty.setcbreak(terminal, termios.TCSADRAIN)  # what was typed ahead is kept
+    tty.setcbreak(terminal, termios.TCSADRAIN)  # keep keys that were typed ahead
     try:
         yield lambda: _read_key(terminal)
     finally:
@@ -73,7 +72,7 @@ def _read_key(terminal: int) -> str:
         return END_OF_INPUT
     if first == b"\x1b" and select.select([terminal], [], [], _REST_OF_SEQUENCE)[0]:
         return (first + os.read(terminal, 2)).decode("ascii", "replace")
-    # Bytes of a character in UTF-8.
+    # Number of bytes of the UTF-8 character.
     missing = 3 if first >= b"\xf0" else 2 if first >= b"\xe0" else 1 if first >= b"\xc0" else 0
     return (first + (os.read(terminal, missing) if missing else b"")).decode("utf-8", "replace")
 
@@ -85,7 +84,7 @@ SHORT = {"h": "hint", "u": "undo", "r": "restart", "?": "help", "q": "quit", "ex
 
 
 class Game:
-    """One task being played: the environment, and what undo needs."""
+    """Game of one task: the environment, and snapshots for undo."""
 
     def __init__(self, env: TextEnv[Any, Any], console: Console) -> None:
         self._env = env
@@ -95,10 +94,10 @@ class Game:
         self._past: list[Snapshot[Any]] = []
         self._admissible: list[str] = []
         self.over = False
-        self.draws_anew = False  # whether a state is shown on an empty screen
+        self.draws_anew = False  # True to clear the screen before each state
 
     def start(self, seed: int | None, task: str | int | None) -> None:
-        """Reset and show the question."""
+        """Reset the environment and show the first observation."""
         observation, info = self._env.reset(seed=seed, options=None if task is None else {"task": task})
         self._past, self.over = [], False
         self._task = f"task {info['task_id']} ({info['split']})"
@@ -108,13 +107,13 @@ class Game:
         self.command("help")
 
     def actions(self, line: str) -> list[str]:
-        """What is played for a line that is no command: an action by its number or its keys, else the line as it is."""
+        """Convert a line to actions: by number, by keys, or verbatim."""
         if line.isdecimal() and self._admissible and line not in self._admissible:
             if 0 < int(line) <= len(self._admissible):
                 return [self._admissible[int(line) - 1]]
             say(
                 self._console,
-                f"there is no action {line}: they have the numbers 1 to {len(self._admissible)}",
+                f"there is no action {line}: valid numbers are 1 to {len(self._admissible)}",
                 "red",
             )
             return []
@@ -125,7 +124,7 @@ class Game:
         return [line]
 
     def meant(self, line: str) -> str:
-        """The command that a word nearly is, "" if it is one or may be an action: a slip of the finger should not cost a turn."""
+        """Suggest the command for a misspelled word; "" for commands and possible actions."""
         word = line.lower()
         if not word.isalpha() or word in COMMANDS or match_action(word, self._admissible) is not None:
             return ""
@@ -134,7 +133,7 @@ class Game:
         return next(iter(difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.75)), "")
 
     def command(self, word: str) -> bool:
-        """Run hint, undo, restart or help; False if ``word`` is none of them."""
+        """Run hint, undo, restart or help; return False for any other word."""
         if word == "help":
             say(self._console, HELP, "dim")
             if self._env.keys:
@@ -161,16 +160,16 @@ class Game:
         return True
 
     def _rules(self) -> None:
-        """Print the rules as the agent reads them."""
+        """Print the rules as an agent reads them."""
         self._console.print(Panel(plain(self._env.prompt()), title=self._name))
 
     def _letters(self) -> str:
-        """Which keys stand for which actions."""
+        """Describe the keys and their actions."""
         letters = ", ".join(f"{key} {action}" for key, action in self._env.keys.items() if key.isalnum())
         return letters + (", or the arrow keys" if "↑" in self._env.keys else "")
 
     def _hint(self) -> None:
-        """The expert's thought and action."""
+        """Print the expert's thought and action."""
         try:
             reply = self._env.oracle()
         except TStarError as error:
@@ -189,7 +188,7 @@ class Game:
         say(self._console, render_reply(thought, action), "yellow")
 
     def _expert_steps(self) -> str:
-        """How long the expert takes from the start, in a sentence; the episode stays as it is."""
+        """Describe how many steps the expert needs from the start, without changing the episode."""
         now, steps, success = self._env.snapshot(), 0, False
         try:
             self._env.restore(self._past[0])
@@ -207,7 +206,7 @@ class Game:
         )
 
     def act(self, reply: str) -> None:
-        """Play one reply; where the environment's service fails nothing is lost and the same can be tried again."""
+        """Play one reply. If the environment's service fails, nothing is lost and the reply can be retried."""
         if self.over:
             say(self._console, "the episode is over: undo, restart or quit", "dim")
             return
@@ -237,7 +236,7 @@ class Game:
             say(self._console, self._expert_steps(), "dim")
 
     def _tell_right(self, info: dict[str, Any]) -> None:
-        """Print the right answer and the parts of the score where the environment gives them at the end."""
+        """Print the correct answer and the components of the score, if the environment gives them at the end."""
         if answers := info.get("golden_answers"):
             say(self._console, f"right would be: {' or '.join(map(repr, answers[:5]))}", "dim")
         if parts := info.get("reward_parts"):
@@ -247,7 +246,7 @@ class Game:
             say(self._console, f"parts of the score: {shown}", "dim")
 
     def _coloured(self, text: str) -> Text:
-        """The text in the family's colours, or in one colour where the family has none."""
+        """Colour a text by the family's highlights, or in one colour."""
         highlights = self._env.highlights(text)
         coloured = plain(text, "" if highlights else "cyan")
         for start, end, colour in highlights:
@@ -262,14 +261,14 @@ class Game:
         text.highlight_regex(r"(?m)^(Doc \d+ \(Title: .*?\)(?= )|Question:)", "bold")
         if not info.get("action_valid", True):
             text.stylize("red", 0, len(observation.partition("\n")[0]))
-        # The first observation says what is wanted; later it has scrolled away.
+        # The goal is in the first observation, which has scrolled off the screen by now.
         if info["step"] or self.draws_anew:
             self._console.print(
                 plain(f"step {info['step']} of {info['horizon']}. {info['instruction']}", "dim")
             )
         self._console.print(text)
         reason = info.get("invalid_reason", "")
-        # An agent does not read it: some originals only say that nothing happens.
+        # For the player only: some originals tell the agent just that nothing happens.
         if reason and reason not in observation:
             say(self._console, f"({reason})", "red")
         if picture := self._env.picture():
@@ -290,13 +289,13 @@ class Game:
             self._console.print(plain(f"actions: {listed}", "dim"))
 
     def check_keys(self) -> None:
-        """Raise UnknownOption where no single keys can be played."""
+        """Raise UnknownOption if the environment has no single keys."""
         if not self._env.keys:
             raise UnknownOption(f"{self._name} has no keys: type its actions")
         check_terminal()
 
     def play_keys(self) -> bool:
-        """Play single keys until Enter or Escape; False if the game is to end. UnknownOption: see ``check_keys``."""
+        """Play single keys until Enter or Escape; return False to end the game. UnknownOption: see ``check_keys``."""
         self.check_keys()
         with single_keys() as read:
             self.draws_anew = True
@@ -329,13 +328,13 @@ class PlayCommand:
     seed: int | None = None
     """Seed that selects the random task; default: a different task each time."""
     keys: bool = False
-    """Play by single keys without Enter, on a screen that is redrawn after each; only where keys stand for actions (Sokoban)."""
+    """Play by single keys without Enter, on a screen that is redrawn after each; only for environments with keys (Sokoban)."""
     option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")]] = ()
     """Option of the environment, for example topk=1 or retriever=http://127.0.0.1:8000; may be repeated."""
 
 
 def run(command: PlayCommand, console: Console) -> int:
-    """Play until quit, the end of the input or Ctrl-C."""
+    """Play until quit, end of input or Ctrl-C."""
     entry = find_entry(command.env)
     options = parse_options(entry, command.option, {"split": "--split"})
     env = make_env(entry, {"split": command.split, **options})
@@ -355,7 +354,7 @@ def run(command: PlayCommand, console: Console) -> int:
 
 
 def _task(env: TextEnv[Any, Any], wanted: str | None) -> str | int | None:
-    """An id as it is, digits that are no id as an index."""
+    """Parse the task: an id, or digits as an index if they are not an id."""
     return (
         int(wanted) if wanted is not None and wanted.isdecimal() and wanted not in env.task_ids() else wanted
     )
@@ -366,7 +365,7 @@ def _loop(game: Game, console: Console) -> None:
     while True:
         line = input("action> " if thought else "thought and action> ").strip()
         if not sys.stdin.isatty():
-            console.print()  # a terminal shows the line break that a person types
+            console.print()  # the line break that Enter gives at a terminal
         word = SHORT.get(line.lower(), line.lower())
         if word == "quit":
             return

@@ -1,4 +1,4 @@
-"""``replay``: recorded replies played again, and where rules or scores differ from what was recorded."""
+"""``replay``: replay recorded episodes and report where rules or scores differ from the record."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ from tstar_envs.registry import EnvEntry, find_entry, parse_options
 from tstar_envs.utils import counted
 
 FORMAT = 1  # of --json
-SIDE_BY_SIDE = 32  # episodes, so that a search service gets few requests
-_AROUND = 60  # characters shown before the place where two texts part,
-_AFTER = 200  # and from there on
+SIDE_BY_SIDE = 32  # episodes in lockstep, so that a search service gets few requests
+_AROUND = 60  # characters shown before the first difference of two texts
+_AFTER = 200  # characters shown from there on
 
 
 @dataclass(frozen=True)
 class ReplayCommand:
-    """Play the replies of recorded episodes again, and show where observations, rules or scores differ from the record.
+    """Replay recorded episodes and show where observations, rules or scores differ from the record.
 
-    The file is one that eval --out wrote, or the episodes.jsonl of a training run. The environment is made with the options that are
-    recorded beside the file. Of each episode the first step is shown at which something differs, as it was and as it is. An episode
-    that ended in an error is played as far as it goes. The exit status is 0 if all is as recorded, 1 if anything differs or could not be
-    played.
+    The file is one written by eval --out, or the episodes.jsonl of a training run. The environment is made with the options recorded beside
+    the file. For each episode the first differing step is shown, with the recorded and the new values. An episode that ended in an error is
+    replayed as far as possible. The exit status is 0 if nothing differs, 1 if anything differs or could not be replayed.
     """
 
     file: tyro.conf.Positional[Path]
@@ -50,15 +49,15 @@ class ReplayCommand:
 
 
 def run(command: ReplayCommand, console: Console) -> int:
-    """Replay a file and print what differs.
+    """Replay a file and print the differences.
 
     Returns:
-        0 if everything is as it was recorded, else 1.
+        0 if nothing differs, else 1.
 
     Raises:
-        MissingData: there is no such file.
-        BadData: it is no file of episodes, or mixes environments.
-        UnknownOption: an option that the environment does not have, or a --show that is no number of episodes.
+        MissingData: the file does not exist.
+        BadData: not a file of episodes, or one of several environments.
+        UnknownOption: an option that the environment does not have, or an invalid --show.
     """
     if command.show < 0:
         raise UnknownOption(f"--show must be at least 0, got {command.show}")
@@ -77,7 +76,7 @@ def run(command: ReplayCommand, console: Console) -> int:
         raise BadData(f"{command.file}, {error}") from error
     options, message = _options(command, entry)
     if "data" not in options and {e.tier for e in episodes} == {"mini"} and entry.has_public_data():
-        options["data"] = "mini"  # the public data came to this machine since then
+        options["data"] = "mini"  # the public data were installed after the recording
     envs = [
         make_env(entry, {"split": episodes[0].split, **options})
         for _ in range(min(SIDE_BY_SIDE, len(wanted)))
@@ -102,7 +101,7 @@ def run(command: ReplayCommand, console: Console) -> int:
 
 
 def _options(command: ReplayCommand, entry: EnvEntry) -> tuple[dict[str, Any], str]:
-    """The options to play with, and where those that were not typed come from."""
+    """Collect the options to replay with, and the source of those that were not typed."""
     own = parse_options(entry, command.option)
     found = recorded_options(command.file)
     if found is not None:
@@ -114,7 +113,7 @@ def _options(command: ReplayCommand, entry: EnvEntry) -> tuple[dict[str, Any], s
 
 
 def _of_training(entry: EnvEntry, config: Path) -> dict[str, Any]:
-    """The options that a training run plays with, as ``tstar_train`` puts them together: no episode longer than the environment's own."""
+    """Read the options of a training run, combined as ``tstar_train`` does: no episode exceeds the environment's own horizon."""
     record = read_json(config)
     try:
         options = {**record["env_options"], **record["training_options"]}
@@ -133,7 +132,7 @@ def _of_training(entry: EnvEntry, config: Path) -> dict[str, Any]:
 def _played_on(
     entry: EnvEntry, env: TextEnv[Any, Any], episodes: Sequence[Episode]
 ) -> dict[str, dict[str, Any]]:
-    """Rules version, tier and panel: as recorded (all values that occur), and as they are here."""
+    """Compare rules version, tier and panel: all recorded values, and the current ones."""
     here = {"rules version": str(env.metadata["rules_version"]), "tier": env.tier}
     recorded = {
         "rules version": sorted({episode.rules_version for episode in episodes}),
@@ -189,7 +188,7 @@ def _show(command: ReplayCommand, console: Console, results: Sequence[Replayed])
     if len(failed) > command.show:
         say(console, f"... and {len(failed) - command.show} more that could not be played", "dim")
     counts = _counts(results)
-    message = f"{counts['as_recorded']} of {counts['recordings']} recordings are as they were ({counts['steps']} steps played)"
+    message = f"{counts['as_recorded']} of {counts['recordings']} recordings are unchanged ({counts['steps']} steps played)"
     if not different and not failed:
         say(console, message, "green")
         return
@@ -239,7 +238,7 @@ def _failures(results: Sequence[Replayed]) -> list[dict[str, Any]]:
 
 
 def _excerpts(change: Change) -> tuple[str, str]:
-    """Old and new as they are shown: of long texts what is around the place where they part."""
+    """Excerpt old and new text around their first difference."""
     old, new = change.old, change.new
     if not (isinstance(old, str) and isinstance(new, str)):
         return repr(old), repr(new)

@@ -1,4 +1,4 @@
-"""``report``: one page about evaluations that can be mailed, printed and read on a phone."""
+"""``report``: write one self-contained HTML page about evaluations."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def run(command: ReportCommand, console: Console) -> int:
         0.
 
     Raises:
-        UnknownOption: no file, another ending than .html, or fewer than no episodes.
-        TStarError: as ``write_report``.
+        UnknownOption: no file, a page that is not .html, or a negative number of episodes.
+        TStarError: see ``write_report``.
     """
     if command.out.suffix.lower() not in _PAGES:
         raise UnknownOption(f"--out {command.out}: the page is HTML, so its name must end in .html")

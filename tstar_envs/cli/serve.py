@@ -1,4 +1,4 @@
-"""``serve``: an environment behind a socket, for harnesses that speak OpenEnv."""
+"""``serve``: serve an environment over HTTP for harnesses that speak OpenEnv."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class ServeCommand:
     env: str
     """Environment id or short name, for example tstar/HotpotQA or hotpotqa."""
     split: str = "test"
-    """Split that tasks come from unless a client names another one."""
+    """Split of the tasks, unless a client names another one."""
     host: str = "127.0.0.1"
-    """Address to listen on; the default can be reached only from this machine."""
+    """Address to listen on; the default is reachable only from this machine."""
     port: int = 8000
-    """Port to listen on, 0 to 65535; 0 takes a free one, which is printed."""
+    """Port to listen on, 0 to 65535; 0 takes a free one and prints it."""
     sessions: int = 64
-    """Maximum number of sessions, each with one episode, at the same time."""
+    """Maximum number of concurrent sessions, each with one episode."""
     idle_seconds: float = 600.0
-    """Seconds without a call after which a session is closed."""
+    """Idle timeout of a session in seconds."""
     allow_host: tuple[str, ...] = ()
     """Additional host names to accept. On a loopback address only loopback names are accepted, as a protection against DNS rebinding."""
     connections: int = 1_000
-    """Maximum number of open connections; a further one replaces the longest idle one, or is refused."""
+    """Maximum number of open connections; a new one replaces the longest idle one, or is refused."""
     max_body_bytes: int = 4 << 20
-    """Maximum number of bytes in the body of one request, or in one message of a session."""
+    """Maximum size in bytes of the body of a request, or of a message of a session."""
     head_timeout: float = 30.0
-    """Seconds within which the headers of a request must arrive."""
+    """Timeout in seconds for the headers of a request."""
     body_timeout: float = 30.0
-    """Seconds within which the body of a request must arrive, and within which a client must read some of an answer."""
+    """Timeout in seconds for the body of a request, and for a client to read some of a response."""
     option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")]] = ()
     """Option of the environment, for example topk=1; may be repeated."""
 
@@ -59,7 +59,7 @@ def run(command: ServeCommand, console: Console) -> int:
         0.
 
     Raises:
-        UnknownOption: no such environment or option, or an address that cannot be listened on.
+        UnknownOption: unknown environment or option, or an address that is not available.
         MissingExtra: the packages of the server are not installed.
     """
     if not 0 <= command.port <= 65_535:
@@ -70,7 +70,7 @@ def run(command: ServeCommand, console: Console) -> int:
             raise UnknownOption(f"--{name.replace('_', '-')} must be from {low:g} to {high:g}, got {value}")
     entry = find_entry(command.env)
     options = parse_options(entry, command.option, {"split": "--split"})
-    # Before the imports, which take seconds, so that a port already in use is reported at once.
+    # Before the imports, which take seconds, so that a port in use is reported at once.
     with _listen(command.host, command.port) as listener:
         try:
             from tstar_envs.adapters.guarded import Limits, behind_guard, run_until_stopped, server_of
@@ -102,14 +102,14 @@ def run(command: ServeCommand, console: Console) -> int:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that already listens before the server starts, so that the printed address is the real one."""
+    """Open a socket that listens before the server starts, so that the printed address is final."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            listener.listen(socket.SOMAXCONN)  # at once; the server's own bound follows
+            listener.listen(socket.SOMAXCONN)  # for now; the server sets its own limit later
         except OSError:
             listener.close()
             raise

@@ -1,4 +1,4 @@
-"""``validate``: an environment's grade, with the figures behind it."""
+"""``validate``: grade environments by a set of checks."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ _COLOURS = {PASS: "green", FAIL: "red", ERROR: "red"}
 
 @dataclass(frozen=True)
 class ValidateCommand:
-    """Grade environments: whether the expert reaches the maximum and blind play stays below it, whether tasks are pinned, seeds honoured,
-    episodes deterministic, isolated and replayable.
+    """Grade environments by a set of checks.
 
-    The checks are those of OpenEnv's validation that can be made without a container, under its names. An environment of your own is
-    named with the module that registers it: --env my_module:mine/Guess. The exit status is 0 if every check passes, else 1.
+    Does the expert reach the maximum and blind play stay below it? Are tasks pinned, seeds honoured, and episodes deterministic, isolated
+    and replayable?
+
+    The checks are those of OpenEnv's validation that need no container, under its names. Name a custom environment with the module that
+    registers it: --env my_module:mine/Guess. The exit status is 0 if every check passes, else 1.
     """
 
     env: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID")]] = ()
@@ -46,14 +48,14 @@ class ValidateCommand:
 
 
 def run(command: ValidateCommand, console: Console) -> int:
-    """Grade, and print each check as it is made.
+    """Grade the environments and print each check as it completes.
 
     Returns:
-        0 if every check of every environment passed or had nothing to check, else 1.
+        0 if every check of every environment passed or was not applicable, else 1.
 
     Raises:
-        UnknownOption: no such environment, split or option, or a folder for reports that cannot be made.
-        InfrastructureError: what an environment relies on failed (a search service).
+        UnknownOption: unknown environment, split or option, or a report folder that cannot be created.
+        InfrastructureError: a service that an environment needs failed (search).
     """
     if command.openenv is not None:
         _make_folder(command.openenv)
@@ -88,7 +90,7 @@ def run(command: ValidateCommand, console: Console) -> int:
 
 
 def _make_folder(folder: Path) -> None:
-    """Before anything is played, so that nobody waits for reports that cannot be written."""
+    """Create the report folder first, so that a long run does not fail at the end."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -108,7 +110,7 @@ def _print(result: Result, console: Console) -> None:
     for line in found.evidence:
         say(console, f"         {line}", "red")
     if found.mend and found.status != PASS:
-        say(console, f"         To mend it, {found.mend}", "red")
+        say(console, f"         To fix it, {found.mend}", "red")
 
 
 def _short(value: Any) -> str:

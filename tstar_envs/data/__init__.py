@@ -1,1 +1,1 @@
-"""Reading, writing and guarding files: what every part of the suite does with data that others may have made."""
+"""Files and data: bounded reading, atomic writing, locks and faults of untrusted data."""

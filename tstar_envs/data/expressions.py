@@ -1,4 +1,4 @@
-"""S-expressions (PDDL) as lists within lists, with the lines on which they begin."""
+"""S-expressions (PDDL) as nested lists, with line numbers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _COMMENT = re.compile(r";[^\n]*+")
 
 
 class Expressions(list[Any]):
-    """A list in parentheses, of words and lists.
+    """Parenthesized list of words and lists.
 
     Attributes:
-        line: on which it begins, from 1; 0 for the list of all that a text holds.
+        line: line on which it begins, from 1; 0 for the top-level list of a text.
     """
 
     def __init__(self, line: int) -> None:
@@ -23,11 +23,11 @@ class Expressions(list[Any]):
 
 
 class Unbalanced(ValueError):
-    """A parenthesis that closes nothing, or some that nothing closes.
+    """Unbalanced parentheses.
 
     Attributes:
-        missing: how many closing ones are missing; 0 where there is one too many.
-        line: of the one too many, or on which the innermost list begins that is not closed.
+        missing: number of missing closing parentheses; 0 if there is a surplus one.
+        line: line of the surplus one, or of the innermost unclosed list.
     """
 
     def __init__(self, missing: int, line: int) -> None:
@@ -36,16 +36,15 @@ class Unbalanced(ValueError):
 
 
 def without_comments(text: str) -> str:
-    """A text without what stands between a semicolon and the end of its line."""
+    """Strip comments from a text: from a semicolon to the end of the line."""
     return _COMMENT.sub("", text)
 
 
 def read_expressions(text: str, check_depth: Callable[[int], None] | None = None) -> Expressions:
-    """All that a text holds, in lower case, as planners read it.
+    """Parse all expressions of a text, in lower case as planners do; comments are skipped.
 
     Args:
-        text: the text; comments are left out.
-        check_depth: called with how many lists are open, wherever one opens; it may refuse.
+        check_depth: called with the nesting depth at each opening parenthesis; may raise.
 
     Raises:
         Unbalanced: the parentheses do not match.

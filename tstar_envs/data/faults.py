@@ -1,7 +1,7 @@
-"""What is wrong with data from outside: faults are collected with their places, then all reported at once, or their items left out.
+"""Faults of external data, collected with their places and reported all at once.
 
-A loader makes one ``Faults``, reads every item under ``collect`` (or calls ``add``), and at the end calls ``settle``: that refuses
-the whole with one BadData which lists every fault, or, with ``skip_bad``, says what was left out.
+A loader makes one ``Faults``, reads every item under ``collect`` (or calls ``add``), and finally calls ``settle``. That raises one
+BadData which lists every fault or, with ``skip_bad``, returns what was left out.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 from tstar_envs.errors import BadData, MissingData, UnknownOption
 from tstar_envs.utils import counted
 
-MOST_LISTED = 20  # faults that a message lists one by one
+MOST_LISTED = 20  # faults listed one by one in a message
 MOST_KINDS = 100
 _LONGEST = 500  # characters of a reason
 OTHER = "other faults"
-# What differs between two faults of one kind: texts in quotes, numbers, pieces of PDDL.
+# Faults of one kind differ only in these: quoted texts, numbers, pieces of PDDL.
 _PARTICULAR = re.compile(r"'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\"|\([^()]*+\)|\d[\d,]*+")
 _REST_OF_PLACE = re.compile(r"((?:, line \d+| \(unpacked\))?): ")
 
 
 class Fault(NamedTuple):
-    """One item that cannot be used: its file (and line, field), and why."""
+    """One unusable item: its file (and line, field), and the reason."""
 
     where: str
     why: str
@@ -36,7 +36,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class FaultKind:
-    """Faults that differ in names and numbers only: how many, and the first."""
+    """Faults that differ only in names and numbers: their count and the first."""
 
     count: int
     example: Fault
@@ -44,12 +44,12 @@ class FaultKind:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What of some data cannot be used.
+    """Unusable items of some data.
 
     Attributes:
         count: items with a fault.
         first: the first faults, 20 at most.
-        kinds: the faults by kind, the most frequent kind first.
+        kinds: faults by kind, most frequent first.
     """
 
     count: int = 0
@@ -57,14 +57,14 @@ class LeftOut:
     kinds: tuple[FaultKind, ...] = ()
 
     def plus(self, other: LeftOut) -> LeftOut:
-        """The sum of both."""
+        """Add the faults of another."""
         if not self.count or not other.count:
             return self if self.count else other
         kinds = sorted((*self.kinds, *other.kinds), key=lambda kind: -kind.count)
         return LeftOut(self.count + other.count, (*self.first, *other.first)[:MOST_LISTED], tuple(kinds))
 
     def to_record(self) -> dict[str, Any]:
-        """A form that JSON can hold."""
+        """Convert to JSON values."""
         return {
             "count": self.count,
             "first": self.first,
@@ -73,7 +73,7 @@ class LeftOut:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> LeftOut:
-        """Read back what ``to_record`` gave."""
+        """Read the result of ``to_record``."""
         kinds = tuple(FaultKind(count, Fault(*example)) for count, example in record["kinds"])
         return cls(record["count"], tuple(Fault(*fault) for fault in record["first"]), kinds)
 
@@ -88,13 +88,13 @@ NOTHING_LEFT_OUT = LeftOut()
 
 
 class Faults:
-    """The faults of one folder or file while it is read.
+    """Faults of one folder or file during reading.
 
     Args:
-        skip_bad: whether what has a fault is left out; else ``settle`` refuses the whole.
+        skip_bad: True to leave out faulty items; otherwise ``settle`` raises.
 
     Raises:
-        UnknownOption: ``skip_bad`` is neither True nor False.
+        UnknownOption: ``skip_bad`` is not a bool.
     """
 
     def __init__(self, skip_bad: bool = False) -> None:
@@ -106,11 +106,11 @@ class Faults:
 
     @property
     def hopeless(self) -> bool:
-        """Whether the whole will be refused: then only further faults are of interest."""
+        """True if the whole will be rejected: then only further faults are of interest."""
         return self._count > 0 and not self._skip_bad
 
     def add(self, where: object, why: str) -> None:
-        """Keep a fault: the item at ``where`` (a file, with ", line N" where known) cannot be used, and why."""
+        """Add a fault: the item at ``where`` (a file, with ", line N" if known) is unusable, and why."""
         fault = Fault(str(where), why if len(why) <= _LONGEST else f"{why[:_LONGEST]}...")
         self._count += 1
         if len(self._first) < MOST_LISTED:
@@ -123,27 +123,26 @@ class Faults:
 
     @contextmanager
     def collect(self, where: object) -> Iterator[None]:
-        """Turn BadData and MissingData (a file that has just gone) inside into a fault of the item at ``where``."""
+        """Turn BadData and MissingData (a file that was just deleted) inside into a fault of the item at ``where``."""
         try:
             yield
         except (BadData, MissingData) as error:
             place, message = str(where).encode("utf-8", "backslashreplace").decode("utf-8"), str(error)
-            # The readers' messages begin with the file, mostly with a line of it.
+            # The readers' messages begin with the file, mostly with a line number.
             named = _REST_OF_PLACE.match(message, len(place)) if message.startswith(place) else None
             self.add(*((message[: named.end(1)], message[named.end() :]) if named else (place, message)))
 
     def settle(self, usable: int, items: str) -> LeftOut:
-        """End the reading: refuse the data or return what was left out.
+        """Finish reading: raise on faults, or return what was left out.
 
         Args:
-            usable: how many items can be used.
-            items: what they are called, in the plural.
+            items: plural noun for the items.
 
         Returns:
-            What was left out.
+            Summary of the items left out.
 
         Raises:
-            BadData: there are faults, and what has one is not to be left out, or nothing else is there; all are listed, up to 20.
+            BadData: there are faults and ``skip_bad`` is False, or no item is usable; the message lists up to 20.
         """
         found = self.so_far()
         if self._count and not (self._skip_bad and usable):
@@ -153,19 +152,19 @@ class Faults:
         return found
 
     def so_far(self) -> LeftOut:
-        """The faults found so far."""
+        """Faults found so far."""
         kinds = sorted((FaultKind(*kind) for kind in self._kinds.values()), key=lambda kind: -kind.count)
         return LeftOut(self._count, tuple(self._first), tuple(kinds))
 
 
 def check_skip_bad(value: object) -> None:
-    """Raise UnknownOption unless a value of the option ``skip_bad`` is a truth value."""
+    """Raise UnknownOption unless a value of the option ``skip_bad`` is a bool."""
     if not isinstance(value, bool):
         raise UnknownOption(f"skip_bad must be True or False, got {value!r:.80}")
 
 
 def _message(found: LeftOut, usable: int, items: str) -> str:
-    """One message that lists all faults; a single fault is the message itself."""
+    """Format one message that lists all faults; a single fault is the message itself."""
     kept = counted(usable, items.removesuffix("s"), items)
     advice = f"skip_bad=True leaves out what cannot be used and keeps {kept}" if usable else ""
     if found.count == 1:

@@ -1,4 +1,4 @@
-"""Files that others may have made: bounded reading, and writing whole."""
+"""Bounded reading of untrusted files, and atomic writing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tstar_envs.errors import BadData, MissingData, UnknownOption
 
 
 class Limit(NamedTuple):
-    """A bound on what is read.
+    """Limit on reading.
 
     Attributes:
-        variable: environment variable that sets another one.
-        default: the bound without it.
+        variable: environment variable that overrides it.
+        default: limit without the variable.
         unit: what is counted, in the plural.
     """
 
@@ -30,10 +30,10 @@ class Limit(NamedTuple):
     unit: str
 
     def value(self) -> int:
-        """The bound in force.
+        """Get the limit in force.
 
         Raises:
-            UnknownOption: the variable holds no whole number of at least 1.
+            UnknownOption: the variable is not an integer of at least 1.
         """
         given = os.environ.get(self.variable, "")
         if not given:
@@ -45,14 +45,14 @@ class Limit(NamedTuple):
         return int(given)
 
     def check(self, count: int, where: object) -> None:
-        """Refuse more than the bound.
+        """Raise if a count exceeds the limit.
 
         Args:
-            count: how many there are (or at least how many).
-            where: file, and line where known.
+            count: number of units (or a lower bound).
+            where: file, and line if known.
 
         Raises:
-            BadData: more than the bound.
+            BadData: the count exceeds the limit.
         """
         bound = self.value()
         if count > bound:
@@ -63,14 +63,14 @@ class Limit(NamedTuple):
 
 # A catalogue of a million products has some 5 GB in two files.
 FILE_BYTES = Limit("TSTAR_MAX_FILE_BYTES", 4 << 30, "bytes in one file")
-# Levels, problems, games, settings: read at once.
+# Levels, problems, games, settings: read into memory.
 TEXT_BYTES = Limit("TSTAR_MAX_TEXT_BYTES", 64 << 20, "bytes in one text file")
 LINES = Limit("TSTAR_MAX_LINES", 50_000_000, "lines in one file")
 JSON_DEPTH = Limit("TSTAR_MAX_JSON_DEPTH", 200, "brackets within one another")
 LEVEL_LINES = Limit("TSTAR_MAX_LEVEL_LINES", 2_000_000, "lines in one file of levels")
 LEVEL_CELLS = Limit("TSTAR_MAX_LEVEL_CELLS", 10_000, "cells in one level")
 PROBLEM_BYTES = Limit("TSTAR_MAX_PROBLEM_BYTES", 4 << 20, "bytes in one problem")
-# Optimal plans are NP-hard, observations bounded.
+# Optimal planning is NP-hard, and observations are bounded.
 PROBLEM_OBJECTS = Limit("TSTAR_MAX_PROBLEM_OBJECTS", 100, "objects in one problem")
 GAME_OBJECTS = Limit("TSTAR_MAX_GAME_OBJECTS", 10_000, "objects in one game")
 FILES = Limit("TSTAR_MAX_FILES", 200_000, "files below one folder")
@@ -88,22 +88,31 @@ _KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
-_PIECE = 1 << 20  # bytes read at a time
+_PIECE = 1 << 20  # bytes per read
 _NAMES: dict[Any, str] = {dict: "an object {...}", list: "a list [...]", str: "a text"}
 
 
 def regular_file(path: str | os.PathLike[str]) -> Path:
-    """The path, once it is known to be a regular file (or a link to one).
+    """Return the path if it is a regular file (or a link to one).
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tstar_envs import regular_file, write_whole
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "notes.txt"
+        >>> write_whole(path, "text")
+        >>> regular_file(path) == path
+        True
 
     Raises:
-        MissingData: nothing there, or a link that leads nowhere.
-        BadData: a folder, a pipe, a device, or a name that the system refuses.
+        MissingData: no such file, or a broken link.
+        BadData: a folder, a pipe, a device, or a name that the system rejects.
     """
     found = Path(path)
     try:
         kind = stat.S_IFMT(found.stat().st_mode)
     except FileNotFoundError:
-        what = "is a link that leads nowhere" if found.is_symlink() else "there is no such file"
+        what = "is a broken link" if found.is_symlink() else "there is no such file"
         raise MissingData(f"{shown(found)}: {what}") from None
     except (
         OSError,
@@ -116,12 +125,12 @@ def regular_file(path: str | os.PathLike[str]) -> Path:
 
 
 def find_files(folder: Path, suffixes: Iterable[str]) -> list[Path]:
-    """All files below a folder with one of the endings (in any case), sorted; what only looks like one by name is left out.
+    """List all regular files below a folder with one of the suffixes (in any case), sorted.
 
-    Folders, pipes and broken links with such a name are no data; links to folders are not followed.
+    Folders, pipes and broken links with such a name are skipped; links to folders are not followed.
 
     Raises:
-        BadData: more files than the limit, or a folder that cannot be read.
+        BadData: more files than the limit, or an unreadable folder.
     """
     endings = tuple(suffix.lower() for suffix in suffixes)
     found: list[Path] = []
@@ -141,35 +150,34 @@ def _unreadable(error: OSError) -> NoReturn:
 
 
 def read_bytes(path: str | os.PathLike[str], limit: Limit = TEXT_BYTES) -> bytes:
-    """A whole file, unpacked where its name ends in ``.gz``.
+    """Read a whole file; decompress it if its name ends in ``.gz``.
 
     Raises:
-        MissingData: nothing there.
-        BadData: no regular file, more bytes than the limit, or a damaged archive.
+        MissingData: no such file.
+        BadData: not a regular file, more bytes than the limit, or a damaged archive.
     """
     return b"".join(_pieces(regular_file(path), limit))
 
 
 def read_text(path: str | os.PathLike[str], limit: Limit = TEXT_BYTES, fallback: str | None = None) -> str:
-    """A whole file as text: UTF-8, with or without a byte order mark.
+    """Read a whole text file: UTF-8, with or without a byte order mark.
 
     Args:
-        path: the file.
-        limit: how many bytes it may have.
-        fallback: encoding of files that are not UTF-8 (old level collections are Latin-1), None refuses them.
+        limit: maximum number of bytes.
+        fallback: encoding of files that are not UTF-8 (old level collections are Latin-1); None rejects them.
 
     Raises:
-        MissingData: nothing there.
-        BadData: no regular file, too long, not UTF-8, or bytes of value 0 (no text).
+        MissingData: no such file.
+        BadData: not a regular file, too long, not UTF-8, or with NUL bytes (not text).
     """
     return decode(read_bytes(path, limit), path, fallback)
 
 
 def decode(data: bytes, path: str | os.PathLike[str], fallback: str | None = None) -> str:
-    """The text of a file's bytes, as ``read_text`` gives it; ``path`` is for the message.
+    """Decode the bytes of a file like ``read_text``; ``path`` is for the message.
 
     Raises:
-        BadData: not UTF-8, or bytes of value 0.
+        BadData: not UTF-8, or with NUL bytes.
     """
     marked = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     if marked or b"\0" in data:
@@ -192,12 +200,12 @@ def decode(data: bytes, path: str | os.PathLike[str], fallback: str | None = Non
 
 
 def read_lines(path: str | os.PathLike[str], limit: Limit = FILE_BYTES) -> Iterator[tuple[int, str]]:
-    """The lines of a large file, numbered from 1 and without their ends, unpacked where its name ends in ``.gz``.
+    """Iterate over a large file's numbered lines (from 1), without line ends; decompresses ``.gz``.
 
     Raises:
-        MissingData: nothing there.
-        BadData: no regular file, more bytes or lines than the limits, a line longer than a text file may be, a damaged archive,
-            or a line that is not UTF-8.
+        MissingData: no such file.
+        BadData: not a regular file, more bytes or lines than the limits, a line longer than a text file may be, a damaged archive, or a
+            line that is not UTF-8.
     """
     rest, number = b"", 0
     pieces = _pieces(regular_file(path), limit)
@@ -224,9 +232,9 @@ def _and_an_end(pieces: Iterator[bytes]) -> Iterator[bytes | None]:
 
 
 def _pieces(path: Path, limit: Limit) -> Iterator[bytes]:
-    """The bytes of a file, never more than the limit."""
+    """Read the bytes of a file in chunks, up to the limit."""
     if any("\ud800" <= sign <= "\udfff" for sign in str(path)):
-        # Task ids are made of names, and go into records and terminals.
+        # Task ids contain file names, and go into records and terminals.
         raise BadData(f"{shown(path)}: its name is not UTF-8; rename it")
     packed = path.suffix.lower() == ".gz"
     count = 0
@@ -243,39 +251,42 @@ def _pieces(path: Path, limit: Limit) -> Iterator[bytes]:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Some files of the system (``/proc/kmsg``) are regular by name and wait for ever; this changes nothing for those of a disk."""
+    """Open without blocking: some system files (``/proc/kmsg``) look regular and block forever. No effect on disk files."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def read_json(
     path: str | os.PathLike[str], expected: type = dict, limit: Limit = TEXT_BYTES, strict: bool = True
 ) -> Any:
-    """A JSON file.
+    """Read a JSON file.
 
     Args:
-        path: the file.
-        expected: ``dict`` or ``list``, what it must hold; ``object`` takes anything.
-        limit: how many bytes it may have.
-        strict: as of ``parse_json``.
+        expected: required type, ``dict`` or ``list``; ``object`` accepts anything.
+        limit: maximum number of bytes.
+        strict: see ``parse_json``.
 
     Raises:
-        MissingData: nothing there.
-        BadData: whatever else is wrong with it, in one sentence that names the file.
+        MissingData: no such file.
+        BadData: any other fault, in one sentence that names the file.
     """
     return parse_json(read_text(path, limit), path, expected, strict)
 
 
 def parse_json(text: str, where: object, expected: type = dict, strict: bool = True) -> Any:
-    """What a JSON text says.
+    """Parse a JSON text.
+
+    Example:
+        >>> from tstar_envs import parse_json
+        >>> parse_json('{"a": 1}', "notes.json")
+        {'a': 1}
 
     Args:
-        text: the text.
-        where: the file, and line where known, for the message.
-        expected: ``dict`` or ``list``, what it must hold; ``object`` takes anything.
-        strict: False lets texts hold line breaks and other control characters as they are.
+        where: file, and line if known, for the message.
+        expected: required type, ``dict`` or ``list``; ``object`` accepts anything.
+        strict: False allows line breaks and other control characters in strings.
 
     Raises:
-        BadData: not JSON, cut off, nested too deeply, a number with thousands of digits, or something else than expected.
+        BadData: not JSON, truncated, nested too deeply, a number with thousands of digits, or another type than expected.
     """
     _check_depth(text, where)
     try:
@@ -285,7 +296,7 @@ def parse_json(text: str, where: object, expected: type = dict, strict: bool = T
         raise BadData(
             f"{where}: not JSON {f'but {kind}' if kind else f'({error.msg} at line {error.lineno}, column {error.colno})'}"
         ) from None
-    except ValueError as error:  # a whole number with more digits than Python turns into one
+    except ValueError as error:  # an integer with more digits than Python converts
         raise BadData(f"{where}: not usable JSON ({error})") from None
     if not isinstance(value, expected):
         raise BadData(
@@ -295,8 +306,8 @@ def parse_json(text: str, where: object, expected: type = dict, strict: bool = T
 
 
 def file_kind(path: str | os.PathLike[str]) -> str:
-    """What a file is that is no text of its form, "" where its first bytes do not say."""
-    from retriever.file_kinds import kind_of_file  # read by both packages, and only where something is wrong
+    """Guess the kind of a file in the wrong format; "" if its first bytes do not tell."""
+    from retriever.file_kinds import kind_of_file  # shared by both packages, and imported only on errors
 
     return kind_of_file(path)
 
@@ -305,7 +316,7 @@ _BRACKETS_AND_TEXTS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 def _check_depth(text: str, where: object) -> None:
-    """Refuse nesting that would end in a RecursionError, wherever in the stack we are."""
+    """Reject nesting that would cause a RecursionError, at any stack depth."""
     bound = JSON_DEPTH.value()
     if text.count("[") + text.count("{") <= bound:
         return
@@ -321,10 +332,10 @@ def _check_depth(text: str, where: object) -> None:
 
 
 def write_whole(path: Path, content: bytes | str) -> None:
-    """Write a file so that it is there whole or not at all, whenever the process ends.
+    """Write a file atomically: it is there whole or not at all, whenever the process ends.
 
     Raises:
-        OSError: it cannot be written; what stood there before still does.
+        OSError: it cannot be written; the previous content is intact.
     """
     with whole_file(path) as handle:
         handle.write(content.encode("utf-8") if isinstance(content, str) else content)
@@ -332,15 +343,15 @@ def write_whole(path: Path, content: bytes | str) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write piece by piece, as ``write_whole`` writes one at once: it takes its name when the block ends without an error.
+    """Open a file for atomic writing in pieces; renamed when the block succeeds.
 
     Raises:
-        OSError: it cannot be written; what stood there before still does.
+        OSError: it cannot be written; the previous content is intact.
     """
-    # One name for all writers of a file (``lock`` keeps a second one out), so that what a killed one left is written over.
+    # One temporary name for all writers of a file (``lock`` excludes a second writer), so that leftovers are overwritten.
     temporary = path.with_name(f".{path.name}.partial")
     try:
-        # Made anew: a link of that name would lead the writing elsewhere.
+        # Unlink first: a link of that name would redirect the writing.
         temporary.unlink(missing_ok=True)
         with open(temporary, "xb") as handle:
             yield handle
@@ -356,7 +367,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def shown(path: str | os.PathLike[str]) -> str:
-    """A path in a message: one of thousands of characters is cut, what no terminal shows is written as Python does."""
+    """Format a path for a message: truncated if very long, with unprintable characters escaped."""
     text = os.fspath(path).replace("\0", "\\0").encode("utf-8", "backslashreplace").decode("utf-8")
     return text if len(text) <= 200 else f"{text[:100]}...{text[-60:]} ({len(text):,} characters)"
 

@@ -1,4 +1,4 @@
-"""The command line that the generators of shipped files share: ``--out FOLDER`` and ``--seed``."""
+"""Command line shared by the generators of shipped files: ``--out FOLDER`` and ``--seed``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class GeneratorCommand(NamedTuple):
-    """What a generator is asked for: the folder of the files, and the seed that they follow from."""
+    """Arguments of a generator: output folder and seed."""
 
     out: Path
     seed: int
@@ -19,8 +19,8 @@ def generator_command(description: str | None, seed: int) -> GeneratorCommand:
     """Read ``sys.argv``.
 
     Args:
-        description: a docstring, the first line of which is the help text.
-        seed: of the shipped files, the default.
+        description: a docstring; its first line is the help text.
+        seed: default, the seed of the shipped files.
     """
     spec = sys.modules["__main__"].__spec__  # of the generator's package, run with -m
     parser = argparse.ArgumentParser(

@@ -1,4 +1,4 @@
-"""Where data lie: public ones below ``$TSTAR_DATA``, and files or folders that are named by an option."""
+"""Location of data: public data below ``$TSTAR_DATA``, and files or folders given by an option."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Stamped: TypeAlias = tuple[tuple[Path, int, int], ...]
 
 
 def data_home() -> Path:
-    """``$TSTAR_DATA``, or ``~/.cache/tstar`` where it is not set."""
+    """Get the data folder: ``$TSTAR_DATA``, or ``~/.cache/tstar`` if it is not set."""
     return Path(os.environ.get("TSTAR_DATA", "~/.cache/tstar")).expanduser()
 
 
 class Published(NamedTuple):
-    """Public data that a full tier needs.
+    """Public data of a full tier.
 
     Attributes:
-        what: in words.
-        found: where they are, None where they are not.
-        looked_in: where they would be found.
-        fetch: the command that fetches them.
-        look: reads a little of what was found, and raises a ``TStarError`` where it cannot be used.
+        what: description.
+        found: path, None if missing.
+        looked_in: expected path.
+        fetch: command that fetches the data.
+        look: function that reads a sample of the data and raises a ``TStarError`` if it is unusable.
     """
 
     what: str
@@ -39,11 +39,11 @@ class Published(NamedTuple):
 
 
 def choose_tier(data: PathLike, full_is_there: Callable[[], bool]) -> str:
-    """The tier that an environment's ``data`` option means.
+    """Determine the tier of an environment's ``data`` option.
 
     Args:
-        data: ``mini`` (shipped), ``full`` (published), ``auto`` (full if it is there, else mini), or a path.
-        full_is_there: looks for the published data; asked only for ``auto``.
+        data: ``mini`` (shipped), ``full`` (published), ``auto`` (full if present, else mini), or a path.
+        full_is_there: checks for the published data; called only for ``auto``.
 
     Returns:
         ``mini``, ``full`` or ``path``.
@@ -55,10 +55,10 @@ def choose_tier(data: PathLike, full_is_there: Callable[[], bool]) -> str:
 
 @contextmanager
 def with_mini_named(tier: str) -> Iterator[None]:
-    """Say of public data that cannot be used how to do without: the shipped tasks read nothing of them.
+    """Add the remedy ``data='mini'`` to errors about public data: the shipped tasks do not need them.
 
     Raises:
-        BadData: as inside; of the full tier with the value that helps.
+        BadData: the original error; for the full tier with the remedy.
     """
     try:
         yield
@@ -71,15 +71,14 @@ def with_mini_named(tier: str) -> Iterator[None]:
 
 
 def chosen_path(data: PathLike, path: PathLike | None, option: str) -> PathLike | None:
-    """The file or folder to play, None for the shipped tasks.
+    """Determine the file or folder to play; None for the shipped tasks.
 
     Args:
         data: ``auto`` or ``mini`` (shipped), or a path, as in every family.
-        path: value of the family's own option for a path.
-        option: its name.
+        path: value of the family's own path option.
 
     Raises:
-        UnknownOption: ``full``, both options at once, or something that is no path.
+        UnknownOption: ``full``, both options at once, or a value that is not a path.
     """
     for name, value in (("data", data), (option, path)):
         if value is not None and not isinstance(value, str | os.PathLike):
@@ -99,40 +98,39 @@ def chosen_path(data: PathLike, path: PathLike | None, option: str) -> PathLike 
 
 
 def existing(path: PathLike, option: str, wanted: str) -> Path:
-    """The path, once it is known that there is something.
+    """Return the path if it exists.
 
     Args:
-        path: as given.
-        option: by which option it was given, for the error message.
-        wanted: what may be there.
+        option: name of the option, for the message.
+        wanted: description of valid files, for the message.
 
     Raises:
         UnknownOption: an empty path.
-        MissingData: nothing there.
-        BadData: a pipe, a device, or a name that the system refuses.
+        MissingData: the path does not exist.
+        BadData: a pipe, a device, or a name that the system rejects.
     """
     if not os.fspath(path):
-        raise UnknownOption(f"{option}='' is no path; give {wanted}, or leave the option out")
+        raise UnknownOption(f"{option}='' is not a path; give {wanted}, or leave the option out")
     try:
         found = Path(path).expanduser()
-    except RuntimeError:  # ~somebody who is not known here
+    except RuntimeError:  # ~user of an unknown user
         found = Path(path)
-    if os.path.isdir(found):  # noqa: PTH112 - Path.is_dir raises for names that the system refuses
+    if os.path.isdir(found):  # noqa: PTH112 - Path.is_dir raises for names that the system rejects
         return found
     try:
         return regular_file(found)
     except MissingData as error:
         other = "'auto', 'mini', " if option == "data" else ""
-        what = "a link that leads nowhere" if found.is_symlink() else "there is no such file or folder"
+        what = "a broken link" if found.is_symlink() else "there is no such file or folder"
         raise MissingData(f"{option}={shown(path)!r}: {what}; give {other}{wanted}") from error
 
 
 def stamped(files: Iterable[Path]) -> Stamped:
-    """Files with their times and sizes: what a cache goes by, so that a changed file is read anew.
+    """Collect times and sizes of files, as a cache key that changes with their content.
 
     Raises:
-        MissingData: one of them has just gone.
+        MissingData: a file was just deleted.
     """
-    # The time of the inode's change too: rsync and cp -p give a file of another content the time that the old one had.
+    # The inode's change time too: rsync and cp -p preserve the modification time of other content.
     stats = [(file, regular_file(file).stat()) for file in files]
     return tuple((file, max(stat.st_mtime_ns, stat.st_ctime_ns), stat.st_size) for file, stat in stats)

@@ -1,7 +1,7 @@
-"""One writer for a file or folder: a second process is refused with the name of the first.
+"""Lock for a single writer of a file or folder; rejects a second process.
 
-The lock is the system's (``flock``), so it ends with its process however that ends, and one left by a dead process is simply
-taken over. What the lock file holds is only for the message.
+The lock is the system's (``flock``): it ends with its process, however that ends, and the file of a dead process is simply reused. The
+content of the lock file is only for the message.
 """
 
 from __future__ import annotations
@@ -24,21 +24,29 @@ if sys.platform != "win32":
     import fcntl
 
 
-_LONGEST = 4096  # bytes of a lock
+_LONGEST = 4096  # bytes of a lock file
 
 
 @contextmanager
 def only_writer(path: Path, what: str, advice: str) -> Iterator[None]:
-    """Hold a lock file for the time of a ``with`` block.
+    """Hold a lock file during a ``with`` block.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from tstar_envs import only_writer
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with only_writer(folder / ".lock", "the results", "wait for the other process"):
+        ...     _ = (folder / "results.txt").write_text("done")
 
     Args:
-        path: the lock file, removed at the end. Its folder must be there.
-        what: what is guarded, for the message.
-        advice: what to do instead, for the message.
+        path: lock file, removed at the end. Its folder must exist.
+        what: name of the locked thing, for the message.
+        advice: advice for the user, for the message.
 
     Raises:
-        InUse: another process holds it; the message names its process, host and start.
-        WriteFailed: the lock file cannot be made, something else stands there, or the file system has no locks.
+        InUse: another process holds the lock; the message has its process id, host and start time.
+        WriteFailed: the lock file cannot be created, another file is in its place, or the file system has no locks.
     """
     holder = {
         "process": os.getpid(),
@@ -54,7 +62,7 @@ def only_writer(path: Path, what: str, advice: str) -> Iterator[None]:
                 raise _unwritable(path, what, error) from error
             yield
         finally:
-            # While it is held: who opened it meanwhile sees that it is gone (``_taken``).
+            # While it is held: a process that opened it meanwhile sees that it is gone (``_taken``).
             path.unlink(missing_ok=True)
 
 
@@ -64,12 +72,12 @@ def _unwritable(path: Path, what: str, error: OSError | ValueError) -> WriteFail
 
 
 def _opened(path: str, flags: int) -> int:
-    """Never what a link leads to, and without waiting for the other end of a pipe."""
+    """Open without following a link, and without blocking on a pipe."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def _taken(path: Path, what: str, advice: str) -> FileIO:
-    """The lock file, open and locked."""
+    """Open the lock file and lock it."""
     while True:
         try:
             handle = FileIO(path, "a+", opener=_opened)
@@ -85,25 +93,25 @@ def _taken(path: Path, what: str, advice: str) -> FileIO:
         except BaseException:
             handle.close()
             raise
-        handle.close()  # its holder removed it between the two calls: make it anew
+        handle.close()  # its holder removed it between the two calls: create it again
 
 
 def _require_ours(handle: FileIO, path: Path) -> None:
-    """Refuse a file that no lock of ours can be: it would be emptied, and removed in the end.
+    """Reject a file that is not one of our lock files: it would be truncated, and finally removed.
 
     Raises:
-        WriteFailed: it is none.
+        WriteFailed: it is not a lock file.
     """
     found = os.fstat(handle.fileno())
     if not stat.S_ISREG(found.st_mode):
-        raise _not_ours(path, "is no regular file")
+        raise _not_ours(path, "is not a regular file")
     if found.st_nlink > 1:
         raise _not_ours(path, "is another file's second name")
     if found.st_size > _LONGEST:
         raise _not_ours(path, "holds something else")
     handle.seek(0)
     content = handle.read(_LONGEST)
-    # One that a full disk left may have lost its end.
+    # A lock file written to a full disk may be truncated.
     if content and not content.startswith(b'{"process": '):
         raise _not_ours(path, "holds something else")
 
@@ -122,7 +130,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 def _take(descriptor: int, path: Path, what: str, advice: str) -> None:
     if (
         sys.platform == "win32"
-    ):  # pragma: no cover - no flock there; files are then unguarded, as the documentation says
+    ):  # pragma: no cover - no flock there; files are then not locked, as the documentation says
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -135,10 +143,10 @@ def _take(descriptor: int, path: Path, what: str, advice: str) -> None:
 
 
 def _holder(path: Path) -> str:
-    """The holder of a lock, as the lock file names it."""
+    """Read the holder of a lock from its file."""
     try:
         holder = parse_json(path.read_text(encoding="utf-8"), path)
     except (BadData, OSError, UnicodeDecodeError):
-        # It is just being written; that it is held is known all the same.
+        # It is just being written; that it is locked is known all the same.
         return "another process"
     return f"process {holder.get('process')} on {holder.get('host')} since {holder.get('since')}"

@@ -1,4 +1,4 @@
-"""Files that ship with the package: gzipped without time stamps, with a manifest of the sums of what they hold."""
+"""Files shipped with the package: reproducible gzip files with a manifest of checksums."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MANIFEST = "MANIFEST.json"
 
 
 def write_shipped(folder: Path, contents: Mapping[str, bytes], what: str, made_by: str, **more: Any) -> None:
-    """Write the files of a mini tier, the same bytes for the same contents on every machine.
+    """Write the files of a mini tier; equal contents give equal bytes on every machine.
 
     Args:
-        folder: made if it is not there.
+        folder: output folder, created if missing.
         contents: name without ``.gz`` -> uncompressed bytes.
-        what: what they are, and under which licence.
-        made_by: the command that makes them.
-        **more: further entries of the manifest, before the sums.
+        what: description and licence.
+        made_by: command that generates them.
+        **more: extra entries of the manifest, before the checksums.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in contents.items():
@@ -35,7 +35,7 @@ def write_shipped(folder: Path, contents: Mapping[str, bytes], what: str, made_b
 
 
 def read_shipped(path: Path) -> list[str]:
-    """The lines of a shipped text file; ``path`` with ``.gz``.
+    """Read the lines of a shipped text file; ``path`` includes ``.gz``.
 
     Raises:
         BadData: the installed package is damaged.
@@ -45,7 +45,7 @@ def read_shipped(path: Path) -> list[str]:
 
 
 def read_shipped_records(path: Path) -> list[Any]:
-    """The records of a shipped ``.jsonl.gz``, one on each line.
+    """Read the records of a shipped ``.jsonl.gz``, one per line.
 
     Raises:
         BadData: the installed package is damaged.
@@ -56,7 +56,7 @@ def read_shipped_records(path: Path) -> list[Any]:
 
 @contextmanager
 def _of_the_package() -> Iterator[None]:
-    """Say what mends a file that nobody fetched."""
+    """Add the remedy to errors about shipped files: install again."""
     try:
         yield
     except (MissingData, BadData, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The tasks of an environment as they were loaded, and tasks that are read from their text when they are first asked for."""
+"""Loaded tasks of an environment, and tasks parsed on first access."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Text = TypeVar("Text")
 
 
 class ReadWhenAsked(Mapping[str, Task], Generic[Text, Task]):
-    """Tasks by id, each read when it is first asked for.
+    """Mapping of tasks by id; each is parsed on first access.
 
-    A few episodes need a few tasks; all of a large set would be a hundred thousand objects for the garbage collector to walk
-    over, which takes as long as ten thousand steps.
+    A few episodes need only a few tasks. All tasks of a large set would be a hundred thousand objects for the garbage collector to
+    traverse, which takes as long as ten thousand steps.
 
     Args:
-        texts: task id -> what it is read from.
-        read: reads one.
+        texts: task id -> text of the task.
+        read: parser of a text.
     """
 
     def __init__(self, texts: Mapping[str, Text], read: Callable[[str, Text], Task]) -> None:
@@ -45,15 +45,15 @@ class ReadWhenAsked(Mapping[str, Task], Generic[Text, Task]):
 
 @dataclass(frozen=True, eq=False)
 class LoadedTasks(Generic[Task]):
-    """The tasks of an environment.
+    """Loaded tasks of an environment.
 
     Attributes:
-        name: what error messages call them.
+        name: name of the environment in error messages.
         tier: ``mini`` (shipped), ``full`` (published), ``practice`` (generated) or ``path``.
         tasks: task id -> task.
         by_split: split -> task ids in order.
         solved: ids of tasks whose goal holds at the start.
-        left_out: what could not be used.
+        left_out: unusable items.
     """
 
     name: str
@@ -64,13 +64,13 @@ class LoadedTasks(Generic[Task]):
     left_out: LeftOut = NOTHING_LEFT_OUT
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # never changed after loading, so copies of an environment share it
+        return self  # immutable after loading, so copies of an environment share it
 
     def task(self, task_id: str) -> Task:
-        """One task by id.
+        """Look up a task by id.
 
         Raises:
-            UnknownTask: there is none of that id.
+            UnknownTask: unknown id.
         """
         try:
             return self.tasks[task_id]
@@ -83,7 +83,7 @@ class LoadedTasks(Generic[Task]):
 def ids_by_split(
     tasks: Iterable[tuple[str, str]], splits: Iterable[str] = SPLITS
 ) -> dict[str, tuple[str, ...]]:
-    """The task ids of each split in order, from the (id, split) of each task; splits without tasks are included."""
+    """Group task ids by split in order, from the (id, split) of each task; splits without tasks are included."""
     found: dict[str, list[str]] = {split: [] for split in splits}
     for task_id, split in tasks:
         found[split].append(task_id)

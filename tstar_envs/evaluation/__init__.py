@@ -1,3 +1,3 @@
-"""Evaluation: the runner, its log, statistics, cost, replay and report."""
+"""Evaluation: runner, episode log, statistics, cost, replay and report."""
 
 from __future__ import annotations

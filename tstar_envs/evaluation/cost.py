@@ -1,4 +1,4 @@
-"""Cost: prices, tokens, latency and money of an evaluation, and an estimate beforehand."""
+"""Cost of an evaluation: prices, tokens, latency and money, and an estimate beforehand."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from tstar_envs.core import TextEnv
 from tstar_envs.data.files import PRICES_BYTES, read_text
 from tstar_envs.errors import BadData
 from tstar_envs.evaluation.log import Key
-from tstar_envs.evaluation.runner import Seat, Setting, play_all
+from tstar_envs.evaluation.runner import Setting, Worker, play_all
 from tstar_envs.record import Episode
 from tstar_envs.registry import EnvEntry
 from tstar_envs.utils import counted
 
 MILLION = 1_000_000
 _LONGEST_LINE = 2_000  # characters
-MOST = 10**9  # a price above it is a slip, and sums of such would not be numbers
+MOST = 10**9  # upper bound of a price: a higher one is a typing error, and sums could overflow
 _DATED = re.compile(r"[-@:]\d{4}(?:-?\d\d){0,2}$")
 
 
 @dataclass(frozen=True)
 class Price:
-    """The prices of a model per million tokens.
+    """Prices of a model per million tokens.
 
     Attributes:
-        input: of the request.
-        cached_input: of what of the request the endpoint had computed before.
-        output: of the answer.
+        input: price of input tokens.
+        cached_input: price of input tokens that the endpoint read from its cache.
+        output: price of output tokens.
     """
 
     input: float
@@ -44,7 +44,7 @@ class Price:
     output: float
 
     def of(self, calls: Iterable[Mapping[str, Any]]) -> float | None:
-        """What requests (an episode's ``calls``) cost; None where the endpoint did not report the tokens of one."""
+        """Compute the cost of requests (an episode's ``calls``); None if a token count is missing."""
         known = []
         for call in calls:
             tokens = tokens_of(call)
@@ -54,7 +54,7 @@ class Price:
         return sum(self.amount(*tokens) for tokens in known)
 
     def amount(self, given: float, answered: float, cached: float = 0) -> float:
-        """The price of tokens of requests, of answers, and of those cached among the first."""
+        """Compute the cost of input and output tokens; ``cached`` of the input tokens have the lower price."""
         return ((given - cached) * self.input + cached * self.cached_input + answered * self.output) / MILLION
 
 
@@ -63,9 +63,9 @@ class PriceTable:
     """Prices by model.
 
     Attributes:
-        currency: of all of them.
-        as_of: the day they were looked up.
-        models: by name; a dated version (``NAME-2025-04-14``) has the price of the plain name.
+        currency: currency of all prices.
+        as_of: date of the prices.
+        models: model name -> price; a dated version (``NAME-2025-04-14``) has the price of the plain name.
     """
 
     currency: str
@@ -73,19 +73,21 @@ class PriceTable:
     models: Mapping[str, Price]
 
     def of_model(self, model: str) -> Price | None:
-        """The price of a model, None if the table has none for it."""
+        """Look up the price of a model; None if unknown."""
         return self.models.get(model) or self.models.get(_DATED.sub("", model))
 
 
 def read_prices(path: Path | None = None) -> PriceTable:
-    """Read a table: ``currency``, ``as_of``, and for each model ``[models."NAME"]`` with ``input``, ``output`` and, if it differs from
-    ``input``, ``cached_input``, each for a million tokens.
+    """Read a price table in TOML.
+
+    It has ``currency``, ``as_of``, and for each model ``[models."NAME"]`` with ``input``, ``output`` and optionally ``cached_input``
+    (default: ``input``), each per million tokens.
 
     Args:
-        path: a TOML file; None reads the one that is shipped.
+        path: a TOML file; None reads the shipped table.
 
     Raises:
-        BadData: it is no such table; what is wrong is named.
+        BadData: not a valid price table; the message names the fault.
     """
     shown = str(path) if path is not None else "the shipped table of prices"
     try:
@@ -96,16 +98,16 @@ def read_prices(path: Path | None = None) -> PriceTable:
         else:
             text = read_text(path, PRICES_BYTES)
         longest = max(map(len, text.splitlines()), default=0)
-        if longest > _LONGEST_LINE:  # reading a name takes time with the square of its parts
+        if longest > _LONGEST_LINE:  # the parser's time is quadratic in the parts of a name
             raise BadData(
                 f"{shown}: a line of {longest:,} characters; no table of prices has one above {_LONGEST_LINE:,}"
             )
         table = tomllib.loads(text)
-    # Numbers with thousands of digits, and brackets too deep to be read, are no fault that it names.
+    # Numbers with thousands of digits, and deeply nested brackets, raise other exceptions.
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         if isinstance(error, BadData):
             raise
-        raise BadData(f"{shown} is no TOML: {str(error) or type(error).__name__}") from None
+        raise BadData(f"{shown} is not valid TOML: {str(error) or type(error).__name__}") from None
     models = table.get("models", {})
     if unknown := table.keys() - {"currency", "as_of", "models"}:
         raise BadData(f"{shown}: unknown entry {sorted(unknown)[0]!r}; valid: currency, as_of, models")
@@ -119,7 +121,7 @@ def read_prices(path: Path | None = None) -> PriceTable:
 
 
 def money(amount: float, currency: str) -> str:
-    """An amount, with as many digits as it takes to see it."""
+    """Format an amount with enough digits to show it."""
     return f"{amount:.2f} {currency}" if amount >= 1 or not amount else f"{amount:.2g} {currency}"
 
 
@@ -142,7 +144,7 @@ def _price(where: str, entry: Any) -> Price:
 
 
 def _quoted(value: Any) -> str:
-    """A value for a message; whole numbers may have more digits than Python writes."""
+    """Format a value for a message; an int may have more digits than Python formats."""
     try:
         return repr(value)[:100]
     except ValueError:
@@ -150,17 +152,17 @@ def _quoted(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Accounts:
+class CostSummary:
     """Usage, cost and reply times, summed over episodes.
 
     Attributes:
-        usage: of the requests.
+        usage: totals over the requests.
         successes: episodes that solved their task.
-        reply_seconds: how long the agent took for each reply, sorted; those of earlier attempts are in it, requests for other purposes
-            and the environment are not.
-        cost: in ``currency``; None where the table has no price for the model, or an endpoint did not report its tokens.
-        currency: of the table.
-        as_of: day of its prices.
+        reply_seconds: time of the agent for each reply, sorted. Includes earlier attempts; excludes requests for other purposes and the
+            environment.
+        cost: in ``currency``; None if the model has no price or a token count is missing.
+        currency: currency of the price table.
+        as_of: date of its prices.
     """
 
     usage: Usage
@@ -172,30 +174,28 @@ class Accounts:
 
     @property
     def cost_per_success(self) -> float | None:
-        """What a solved task cost, failures included; None without a cost or a success."""
+        """Cost per solved task, failures included; None without a cost or a success."""
         return self.cost / self.successes if self.cost is not None and self.successes else None
 
     def reply_percentile(self, share: float) -> float | None:
-        """Seconds that a share of the replies did not exceed, None without any."""
+        """Compute a percentile of the reply time, in seconds; None without replies."""
         return percentile(self.reply_seconds, share)
 
 
-def account(episodes: Sequence[Episode], prices: PriceTable, model: str | None) -> Accounts:
-    """Add up what episodes cost.
+def summarise_costs(episodes: Sequence[Episode], prices: PriceTable, model: str | None) -> CostSummary:
+    """Sum the cost of episodes.
 
     Args:
-        episodes: of one agent.
-        prices: the table.
-        model: that was asked, None for an agent that asks none.
+        model: name of the model, None for an agent without one.
     """
     calls = [call for episode in episodes for call in episode.calls]
     price = prices.of_model(model) if model is not None else None
-    # What a record does not hold was not timed: 0 seconds is no measurement.
+    # A time of 0 means that it was not measured.
     earlier = [step.get("seconds") for e in episodes for attempt in e.attempts for step in attempt["steps"]]
     replies = sorted(
         seconds for seconds in [*earlier, *(step.seconds for e in episodes for step in e.steps)] if seconds
     )
-    return Accounts(
+    return CostSummary(
         usage=total(calls),
         successes=sum(episode.success for episode in episodes),
         reply_seconds=tuple(replies),
@@ -205,12 +205,12 @@ def account(episodes: Sequence[Episode], prices: PriceTable, model: str | None) 
     )
 
 
-def together(parts: Sequence[Accounts]) -> Accounts:
-    """The sum of several; money is known only where it is for every part that sent requests."""
+def add_costs(parts: Sequence[CostSummary]) -> CostSummary:
+    """Sum several summaries; the cost is known only if it is known for every part with requests."""
     usages = [part.usage for part in parts]
     costs = [part.cost for part in parts if part.usage.calls]
     known = [cost for cost in costs if cost is not None]
-    return Accounts(
+    return CostSummary(
         usage=Usage(
             calls=sum(usage.calls for usage in usages),
             uncounted=sum(usage.uncounted for usage in usages),
@@ -235,11 +235,10 @@ def _merged(parts: Iterable[Sequence[float]]) -> tuple[float, ...]:
 
 
 def usage_notes(usage: Usage, max_tokens: int | None) -> list[str]:
-    """Sentences on answers and messages that were cut, for a reader of the figures.
+    """Write notes about truncated answers and messages, for a reader of the results.
 
     Args:
-        usage: of the requests.
-        max_tokens: the bound on an answer, None where it is not known.
+        max_tokens: token limit of an answer, None if unknown.
     """
     notes = []
     if usage.cut:
@@ -253,32 +252,32 @@ def usage_notes(usage: Usage, max_tokens: int | None) -> list[str]:
     if usage.miscounted:
         notes.append(
             f"of {usage.miscounted:,} of {counted(usage.calls, 'request')} the endpoint counted fewer tokens than their messages can have: "
-            "it cut them without a word, the rules first, or counts only what it had not computed before. Give the model more context "
+            "it truncated them silently, the rules first, or counts only uncached tokens. Give the model more context "
             "(Ollama: OLLAMA_CONTEXT_LENGTH; llama-server: --ctx-size), or ask for less with --context-tokens"
         )
     return notes
 
 
 TASKS_SAMPLED = 5
-CHARACTERS_PER_TOKEN = 4.0  # of English text
+CHARACTERS_PER_TOKEN = 4.0  # English text
 _OTHER_TEXT = "Something that was learned from it and helps with what comes next. " * 4
 
 
 @dataclass(frozen=True)
 class Amount:
-    """Requests and their tokens."""
+    """Number of requests and their tokens."""
 
     requests: float
     input_tokens: float
     output_tokens: float
 
     def times(self, episodes: int) -> Amount:
-        """The estimate scaled to a number of episodes."""
+        """Scale the estimate to a number of episodes."""
         return Amount(self.requests * episodes, self.input_tokens * episodes, self.output_tokens * episodes)
 
     @staticmethod
     def total(amounts: Iterable[Amount]) -> Amount:
-        """The sum of several."""
+        """Sum several amounts."""
         found = list(amounts)
         return Amount(
             sum(a.requests for a in found),
@@ -287,18 +286,18 @@ class Amount:
         )
 
     def cost(self, price: Price) -> float:
-        """What it costs, nothing of it cached."""
+        """Compute the cost without any caching."""
         return price.amount(self.input_tokens, self.output_tokens)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a number of episodes takes.
+    """Estimated requests and tokens of an evaluation.
 
     Attributes:
-        episodes: how many.
-        expert: if each is played as the expert plays it, with replies as short as its own.
-        most: if each runs out of turns (and attempts), and every answer is as long as it may be.
+        episodes: number of episodes.
+        expert: estimate if each is played like the expert, with replies as short as the expert's.
+        most: upper bound: each episode uses all turns and attempts, and every answer has the maximum length.
     """
 
     episodes: int
@@ -307,7 +306,7 @@ class Estimate:
 
 
 class _Expert:
-    """A stand-in for the endpoint that answers with the expert's reply."""
+    """Fake endpoint that answers with the expert's reply."""
 
     def __init__(self, env: TextEnv[Any, Any], agent: ChatAgent) -> None:
         self._env, self._agent = env, agent
@@ -317,7 +316,7 @@ class _Expert:
     async def ask(
         self, messages: Sequence[dict[str, Any]], purpose: str, *, max_tokens: int, **fields: Any
     ) -> Answer:
-        """Count the messages, and answer."""
+        """Count the messages and answer with the expert's reply."""
         text = _OTHER_TEXT
         if purpose == ACT:
             reply = self._env.oracle()
@@ -332,17 +331,14 @@ class _Expert:
         return Answer(text, "", (), Call(purpose, 0.0, round(given), round(_tokens(text))))
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is no connection."""
 
 
 def estimate(env: TextEnv[Any, Any], entry: EnvEntry, agent: ChatAgent, wanted: Sequence[Key]) -> Estimate:
-    """Estimate the requests and tokens that episodes will take.
+    """Estimate the requests and tokens of an evaluation.
 
     Args:
-        env: where they are played.
-        entry: its entry in the table.
-        agent: who plays, bound to the environment.
-        wanted: the episodes.
+        agent: agent, bound to the environment.
     """
     tasks = list(dict.fromkeys(task for task, _ in wanted))
     spread = (
@@ -353,10 +349,10 @@ def estimate(env: TextEnv[Any, Any], entry: EnvEntry, agent: ChatAgent, wanted: 
     twin = agent.another()
     expert = _Expert(env, twin)
     twin.endpoint = expert  # type: ignore[assignment]
-    played = list(play_all([Seat(env, twin)], Setting(entry, "dry run"), [(task, 0) for task in spread]))
+    played = list(play_all([Worker(env, twin)], Setting(entry, "dry run"), [(task, 0) for task in spread]))
     turns = max((len(episode.steps) for episode in played), default=1) if env.horizon_varies else env.horizon
     options, requests = agent.options, agent.requests(turns)
-    # An attempt is a row of requests that grow by a turn each; further ones (reflections) are counted as long as the longest.
+    # The requests of an attempt grow by one turn each; further requests (reflections) are counted as long as the longest.
     growing = [
         min(options.context_tokens, expert.opening + turn * (expert.longest + options.max_tokens))
         for turn in range(turns)

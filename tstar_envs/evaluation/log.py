@@ -1,4 +1,4 @@
-"""Episode logs: the file of an evaluation with its settings, and files read for a comparison."""
+"""Episode logs: record files with their settings, and files read for a comparison."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from tstar_envs.record import Episode, append_episode, read_episodes
 from tstar_envs.redaction import redacted_parts
 
 Key = tuple[str, int]  # task id, sample
-SETTINGS = ".config.json"  # what the name of the settings adds to that of the episodes
+SETTINGS = ".config.json"  # suffix of the settings file
 
 
 class ResultFile:
-    """A file that episodes are appended to.
+    """Record file of an evaluation; episodes are appended to it.
 
     Args:
-        path: the JSON-lines file; ``<path>.config.json`` holds the settings.
-        settings: what must be equal for two runs to belong to one file; JSON values only.
+        path: JSON-lines file; ``<path>.config.json`` holds the settings.
+        settings: settings that all runs of one file must share; JSON values only.
 
     Raises:
-        UnknownOption: the file was made with other settings; the differences are named.
+        UnknownOption: the file was made with other settings; the message names the differences.
         BadData: the file or its settings cannot be read.
         WriteFailed: the settings cannot be written.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         self.path = path
-        # A link, and an agent that changes the folder, must not lead to another file later.
+        # Resolved, so that the path still leads to this file if a link or the working directory changes.
         self._file = resolved(path)
-        if path.exists() and not path.is_file():  # a folder, or a device that could be read without end
+        if path.exists() and not path.is_file():  # a folder, or an endless device
             raise BadData(f"{path} is not a regular file: choose another file for the episodes")
         self.config = settings_path(path)
-        # As JSON gives it back, so that a tuple and a list compare equal; what is secret is in no file.
+        # A round trip through JSON makes tuples and lists compare equal. Secrets are never written.
         settings = redacted_parts(json.loads(json.dumps(settings)))
         path.parent.mkdir(parents=True, exist_ok=True)
         if self.config.exists():
@@ -73,29 +73,29 @@ class ResultFile:
             )
 
     def episodes(self) -> dict[Key, Episode]:
-        """What the file holds; of several records of one episode the last."""
+        """Read the episodes of the file; the last of several records of an episode counts."""
         return latest(read_episodes(self._file)) if self._file.exists() else {}
 
     def append(self, episode: Episode) -> None:
-        """Add one record; it is on disk when this returns.
+        """Append a record; it is on disk when this returns.
 
         Raises:
-            WriteFailed: it is not; the records before it are.
+            WriteFailed: the record was not written; earlier records are intact.
         """
         try:
             append_episode(self._file, episode)
-        except OSError as error:  # one of writing names no file
+        except OSError as error:  # write errors name no file
             raise WriteFailed(
                 f"{self.path} cannot be written: {error.strerror or error}. The episodes before are in it: "
-                "make room, then run the same command again to go on"
+                "make room, then run the same command again to resume"
             ) from error
 
 
 def resolved(path: Path) -> Path:
-    """The file that a path leads to, whatever links are on the way.
+    """Resolve the symbolic links of a path.
 
     Raises:
-        BadData: the links lead in a circle.
+        BadData: the links form a loop.
     """
     try:
         return path.resolve()
@@ -104,7 +104,7 @@ def resolved(path: Path) -> Path:
 
 
 def settings_path(path: Path) -> Path:
-    """The settings of a file of episodes: beside it, or where it is a link and has none there, beside what it leads to."""
+    """Find the settings beside a record file, or beside the target if it is a link."""
     beside = path.with_name(path.name + SETTINGS)
     if beside.exists() or not path.is_symlink():
         return beside
@@ -113,15 +113,15 @@ def settings_path(path: Path) -> Path:
 
 
 def sole_evaluation(path: Path | None) -> AbstractContextManager[None]:
-    """Keep a second evaluation out of a file of episodes; nothing where there is no file.
+    """Lock a record file against a second evaluation; no-op without a file.
 
     Raises:
-        InUse: another process writes it.
-        WriteFailed: nothing can be written there.
+        InUse: another process writes the file.
+        WriteFailed: the folder is not writable.
     """
     if path is None:
         return nullcontext()
-    file = resolved(path)  # through a link to it a second one must see the same lock
+    file = resolved(path)  # a second evaluation through a link must see the same lock
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -136,7 +136,7 @@ def sole_evaluation(path: Path | None) -> AbstractContextManager[None]:
 
 
 def latest(episodes: Iterable[Episode]) -> dict[Key, Episode]:
-    """Episodes by task and sample; of several records of one the last."""
+    """Index episodes by task and sample; the last of several records of one counts."""
     return {(episode.task, episode.sample): episode for episode in episodes}
 
 
@@ -152,18 +152,18 @@ def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> 
     return found
 
 
-# What must be equal for episodes to be comparable, by the name it has in a record and in a message.
+# Fields that must be equal for episodes to be comparable, with their names in messages.
 SAME = {"env": "environment", "rules_version": "rules version", "tier": "tier", "split": "split"}
 
 
 @dataclass(frozen=True)
 class EpisodeOutcome:
-    """What one episode came to.
+    """Result of one episode.
 
     Attributes:
         success: 1 or 0.
         score: the reward, in [0, 1].
-        shown: digest of what the agent was shown first, which shows whether the task is the same.
+        shown: digest of the first observation; equal if the task is the same.
     """
 
     success: float
@@ -176,14 +176,14 @@ class Recorded:
     """One file of recorded episodes.
 
     Attributes:
-        path: where.
-        agent: who played, with the model.
-        played_on: what ``SAME`` names.
-        options: of the environment, None where ``FILE.config.json``, which has them, is not beside the file.
-        tasks: outcomes of the episodes that have a result, by task.
-        panel: name and hash of the panel that all its tasks are of, "" if of none.
-        errors: episodes that ended in an error; they enter nothing.
-        without_result: tasks all of whose episodes ended in an error.
+        path: path of the file.
+        agent: name of the agent, with the model.
+        played_on: values of the fields in ``SAME``.
+        options: options of the environment, None if ``FILE.config.json`` is missing.
+        tasks: outcomes of the episodes with a result, by task.
+        panel: name and hash of the evaluation set of all its tasks, "" if none.
+        errors: episodes that ended in an error; excluded from everything else.
+        without_result: tasks of which all episodes ended in an error.
     """
 
     path: Path
@@ -197,12 +197,11 @@ class Recorded:
 
 
 def read_recorded(path: Path) -> Recorded:
-    """Read what ``eval --out`` wrote; of several records of one episode the last counts.
+    """Read a record file of ``eval --out``; the last of several records of an episode counts.
 
     Raises:
-        MissingData: there is no such file.
-        BadData: it is no file of episodes, holds none with a result, or holds those of several agents, environments, rules
-            versions, tiers or splits.
+        MissingData: the file does not exist.
+        BadData: not a file of episodes, no episode with a result, or a mix of agents, environments, rules versions, tiers or splits.
     """
     recorded = collect(path, read_episodes(path))
     if not recorded.tasks:
@@ -214,10 +213,10 @@ def read_recorded(path: Path) -> Recorded:
 
 
 def collect(path: Path, episodes: Iterable[Episode]) -> Recorded:
-    """What the episodes of a file come to; the file need have no result.
+    """Collect the outcomes of a file's episodes; a result is not required.
 
     Raises:
-        BadData: as ``read_recorded``.
+        BadData: see ``read_recorded``.
     """
     first: dict[str, str] | None = None
     panels: set[str] = set()
@@ -256,27 +255,27 @@ def _outcome(episode: Episode) -> EpisodeOutcome:
 
 
 def settings_of(path: Path) -> dict[str, Any] | None:
-    """The settings that a file of episodes was made with, None where ``FILE.config.json``, which has them, is not beside it.
+    """Read the settings of a record file; None if ``FILE.config.json`` is missing.
 
     Raises:
-        BadData: it is there and cannot be read.
+        BadData: it is unreadable.
     """
     config = settings_path(path)
     return read_json(config) if config.exists() else None
 
 
 def agent_name(agent: str, settings: dict[str, Any] | None) -> str:
-    """How an agent is called: with its model, where it has one."""
+    """Format the name of an agent, with its model if it has one."""
     own = settings.get("agent_settings") if settings is not None else None
     model = own.get("model") if isinstance(own, dict) else None
     return f"{agent} {model}" if isinstance(model, str) else agent
 
 
 def recorded_options(path: Path) -> dict[str, Any] | None:
-    """The environment's options that a file of episodes was made with, None where its settings are not beside it.
+    """Read the environment's options of a record file; None if its settings are missing.
 
     Raises:
-        BadData: they hold none.
+        BadData: the settings have no options.
     """
     settings = settings_of(path)
     if settings is None:
@@ -290,15 +289,15 @@ def recorded_options(path: Path) -> dict[str, Any] | None:
 
 
 def common_tasks(files: Sequence[Recorded], *, overlap: bool = False, any_options: bool = False) -> list[str]:
-    """The tasks that files are compared on, sorted.
+    """Select the tasks to compare files on, sorted.
 
     Args:
-        files: two at least.
-        overlap: take the tasks that are in all of them where not all have the same.
-        any_options: compare though the environments' options or the first observations differ.
+        files: at least two files.
+        overlap: take the tasks in all files, if the files have different tasks.
+        any_options: allow different environment options and first observations.
 
     Raises:
-        UnknownOption: they do not belong together; file, value and way out are named.
+        UnknownOption: the files are not comparable; the message names file, value and remedy.
     """
     _same_setting(files)
     shared = sorted(set.intersection(*(set(file.tasks) for file in files)))

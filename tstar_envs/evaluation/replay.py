@@ -1,4 +1,4 @@
-"""Replay: recorded replies played again, and where rules or scores differ."""
+"""Replay of recorded episodes, to find where rules or scores differ."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _COMPARED = tuple(f.name for f in fields(Step) if f.compare and f.name != "reply
 
 
 class Change(NamedTuple):
-    """Something that was recorded otherwise than it is now.
+    """Difference between a recorded and a new value.
 
     Attributes:
-        what: name of the field in a record; ``ended`` is "goes on" where the episode does.
-        old: as recorded.
-        new: as it is here.
+        what: name of the field in a record; ``ended`` is "goes on" if the episode continues.
+        old: recorded value.
+        new: new value.
     """
 
     what: str
@@ -33,12 +33,12 @@ class Change(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """Replies to play again: those of an episode's result, or of an earlier attempt within it (Reflexion's).
+    """Replies to replay: of an episode's result, or of an earlier attempt within it (Reflexion).
 
     Attributes:
-        line: of the file, from 1.
-        attempt: from 0; the result is the last.
-        episode: what was recorded.
+        line: line of the file, from 1.
+        attempt: number of the attempt, from 0; the result is the last.
+        episode: recorded episode.
     """
 
     line: int
@@ -48,15 +48,15 @@ class Recording(NamedTuple):
 
 @dataclass
 class Replayed:
-    """What came of playing a recording again.
+    """Result of replaying a recording.
 
     Attributes:
-        recording: what was played.
-        steps: how many replies were played.
-        step: where the first difference is: 0 is the reset, n the nth reply; None where there is none.
-        changes: what differs there.
-        over: whether the episode is over after them.
-        failed: why it could not be played as far as it was recorded, "" if it could or differs before.
+        recording: recording that was replayed.
+        steps: number of replies played.
+        step: step of the first difference (0 is the reset, n the nth reply); None if there is none.
+        changes: differences at that step.
+        over: True if the episode is over afterwards.
+        failed: error that stopped the replay early, "" if there was none or a difference came first.
     """
 
     recording: Recording
@@ -67,13 +67,13 @@ class Replayed:
     failed: str = ""
 
     def note(self, changes: Sequence[Change]) -> None:
-        """Keep what differs after the replies played so far, if it is the first that does."""
+        """Record the differences after the last reply, if they are the first."""
         if changes and self.step is None:
             self.step, self.changes = self.steps, list(changes)
 
 
 def recordings(episodes: Sequence[Episode]) -> list[Recording]:
-    """All that can be played again of the episodes of a file, in its order.
+    """List all recordings of a file's episodes, in order.
 
     Raises:
         BadData: an earlier attempt is damaged.
@@ -96,12 +96,10 @@ def recordings(episodes: Sequence[Episode]) -> list[Recording]:
 def replay(
     envs: Sequence[TextEnv[Any, Any]], entry: EnvEntry, wanted: Sequence[Recording]
 ) -> Iterator[Replayed]:
-    """Play recordings again, as many side by side as there are environments.
+    """Replay recordings in lockstep, one per environment.
 
     Args:
-        envs: of one id, made with the options that the recordings were played with.
-        entry: their entry in the table.
-        wanted: what to play.
+        envs: environments of one id, made with the options of the recordings.
     """
     for start in range(0, len(wanted), len(envs)):
         yield from _side_by_side(envs, entry, wanted[start : start + len(envs)])
@@ -112,7 +110,7 @@ def _side_by_side(
 ) -> list[Replayed]:
     try:
         return _play(GroupEnv(envs[: len(wanted)], [r.episode.task for r in wanted], 1), entry, wanted)
-    except Exception as error:  # noqa: BLE001 - a task that is not here, or a fault of the rules: one recording's, not the file's
+    except Exception as error:  # noqa: BLE001 - a missing task or a fault in the rules fails one recording, not the file
         if len(wanted) == 1:
             message = (
                 error
@@ -144,18 +142,18 @@ def _play(group: GroupEnv, entry: EnvEntry, wanted: Sequence[Recording]) -> list
 
 
 class _Replies:
-    """The player: says what was recorded, and compares what comes of it.
+    """Player that repeats recorded replies and compares the results.
 
     Args:
-        results: of each row; written.
-        again: the episodes as they are played now.
+        results: result per row, updated in place.
+        again: new episodes.
     """
 
     def __init__(self, results: Sequence[Replayed], again: Sequence[Episode]) -> None:
         self._results, self._again = results, again
 
     def replies(self, rows: Sequence[int]) -> Mapping[int, str]:
-        """The next recorded reply of each row that has one and has not differed so far."""
+        """Return the next recorded reply of each row that has one and has not differed so far."""
         said = {}
         for row in rows:
             result = self._results[row]
@@ -165,7 +163,7 @@ class _Replies:
         return said
 
     def played(self, row: int, result: StepResult) -> None:
-        """Compare the step that was just played with the recorded one."""
+        """Compare the last step with the recorded one."""
         replayed, new = self._results[row], self._again[row]
         old = replayed.recording.episode
         changes = _differing(old.steps[replayed.steps], new.steps[-1], _COMPARED)
@@ -175,13 +173,13 @@ class _Replies:
             if last and _was_over(old):
                 changes += _differing(old, new, ("ended", "reward", "success")) + _differing_figures(old, new)
             elif not (last and old.ended == "error"):
-                # Whether a step that ended in an error came after its end is not recorded.
+                # The record of an episode that ended in an error does not say whether its last step was terminal.
                 changes.append(Change("ended", EPISODE_GOES_ON, new.ended))
         replayed.note(changes)
 
 
 def _was_over(old: Episode) -> bool:
-    """Whether the environment ended the episode, rather than an error or the end of a model's context."""
+    """Check whether the environment ended the episode, not an error or a full model context."""
     return old.ended != "error" and not old.extra.get("overlong")
 
 
@@ -191,13 +189,13 @@ def _differing(old: Episode | Step, new: Episode | Step, names: Sequence[str]) -
 
 
 def _differing_figures(old: Episode, new: Episode) -> list[Change]:
-    """Figures of the family (kind, em, f1, ...) that both have."""
+    """Compare the family's figures (kind, em, f1, ...) that both have."""
     both = [(name, old.extra[name], value) for name, value in new.extra.items() if name in old.extra]
     return [Change(*figure) for figure in both if not _same(*figure[1:])]
 
 
 def _same(old: Any, new: Any) -> bool:
-    # Sums of fractions may end otherwise on another machine.
+    # Sums of fractions may differ in the last digits on another machine.
     if isinstance(old, float) or isinstance(new, float):
         return (
             isinstance(old, float | int)

@@ -1,4 +1,4 @@
-"""Runner: plays episodes of an agent, one or many at a time."""
+"""Runner: plays the episodes of an agent, one at a time or concurrently."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ from tstar_envs.agents.base import Agent, AgentError, Call, failure
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import EnvironmentFailed, TStarError
 from tstar_envs.evaluation.log import Key
-from tstar_envs.evaluation.workers import Interrupts, StepsTogether, Workers
+from tstar_envs.evaluation.workers import BatchedStepper, Interrupts, ThreadPool
 from tstar_envs.foreign import as_bool, as_number, awaited, called, raised, reset_result, said, shown
 from tstar_envs.record import CALL, Episode, fault
 from tstar_envs.registry import EnvEntry
 from tstar_envs.rollout import new_episode, write_step
 
-LONGEST_REPLY = 4_000_000  # characters, as many as a program may answer
+LONGEST_REPLY = 4_000_000  # characters, the limit for programs too
 MOST_ATTEMPTS = (
     100  # at one task in one episode: an agent whose ``again`` never says no would play it for ever
 )
-CLOSE_SECONDS = 10.0  # for an agent to close, and for what it started to end
-ERRORS_IN_A_ROW = 5  # beside those that were under way: then something is broken for good, and going on would only fill the file
+CLOSE_SECONDS = 10.0  # timeout for an agent to close, and for its tasks to end
+ERRORS_IN_A_ROW = (
+    5  # besides the concurrent ones: something is broken for good, and more episodes would only fill the file
+)
 
 
 class BrokenRun(TStarError):
-    """Several episodes in a row ended in an error."""
+    """Several episodes in a row that ended in an error."""
 
 
-class Seat(NamedTuple):
-    """Where one episode at a time is played, and by whom."""
+class Worker(NamedTuple):
+    """Worker that plays one episode at a time: an environment and an agent."""
 
     env: TextEnv[Any, Any]
     agent: Agent
@@ -42,15 +44,15 @@ class Seat(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """What all episodes of a run share.
+    """Settings that all episodes of a run share.
 
     Attributes:
-        entry: the environment's entry in the table, for the records.
-        name: how records call the agent.
-        seed: with task and sample it gives ``info["agent_seed"]``, which ``agent.reset`` gets.
-        progress: whether ``extra`` gets ``progress``, how far the episode came (``TextEnv.progress`` of its last state); where that
-            cannot be determined (a solver gave up), the result stands and ``progress_unknown`` says why.
-        panel: name and hash of the panel that the tasks are of, for the records.
+        entry: registry entry of the environment, for the records.
+        name: name of the agent in the records.
+        seed: seed of the run; with task and sample it gives ``info["agent_seed"]`` for ``agent.reset``.
+        progress: True to record ``extra["progress"]``, ``TextEnv.progress`` of the last state. If it cannot be computed (a solver gave
+            up), the result is kept and ``progress_unknown`` has the reason.
+        panel: name and hash of the evaluation set, for the records.
     """
 
     entry: EnvEntry
@@ -61,7 +63,7 @@ class Setting:
 
 
 def agent_seed(seed: int, task: str, sample: int) -> int:
-    """A seed of 63 bits for one episode's sampling: the same whichever episodes were played before it."""
+    """Derive a 63-bit seed for one episode's sampling, independent of the episodes played before."""
     digest = hashlib.blake2b(
         f"{seed}\0{task}\0{sample}".encode("utf-8", "surrogatepass"), digest_size=8
     ).digest()
@@ -79,18 +81,18 @@ def play_episode(
     sample: int = 0,
     progress: bool = False,
 ) -> Episode:
-    """Play one episode to its end; the arguments are those of ``Setting`` and ``Seat``.
+    """Play one episode to its end. For the arguments see ``Setting`` and ``Worker``.
 
     Returns:
-        The record. If the environment's infrastructure or the agent failed, ``ended`` is ``error`` and ``error`` says why.
+        Record of the episode. If the environment's infrastructure or the agent failed, ``ended`` is ``error`` and ``error`` has the reason.
     """
-    return next(iter(play_all([Seat(env, agent)], Setting(entry, name, seed, progress), [(task, sample)])))
+    return next(iter(play_all([Worker(env, agent)], Setting(entry, name, seed, progress), [(task, sample)])))
 
 
 def play_missing(
-    seats: Sequence[Seat], setting: Setting, wanted: Sequence[Key], done: dict[Key, Episode]
+    workers: Sequence[Worker], setting: Setting, wanted: Sequence[Key], done: dict[Key, Episode]
 ) -> Generator[Episode, None, None]:
-    """Play what is wanted and not done (or ended in an error); yields each episode as it ends.
+    """Play the wanted episodes that are missing or ended in an error; yield each as it ends.
 
     Raises:
         BrokenRun: several episodes in a row ended in an error.
@@ -98,75 +100,77 @@ def play_missing(
     missing = [key for key in wanted if key not in done or done[key].ended == "error"]
     in_a_row = 0
     with closing(
-        play_all(seats, setting, missing)
-    ) as playing:  # what is under way ends with the run, not when Python tidies up
+        play_all(workers, setting, missing)
+    ) as playing:  # running episodes stop with the run, not at garbage collection
         for episode in playing:
             yield episode
             in_a_row = in_a_row + 1 if episode.ended == "error" else 0
-            if in_a_row == ERRORS_IN_A_ROW + len(seats) - 1:
+            if in_a_row == ERRORS_IN_A_ROW + len(workers) - 1:
                 raise BrokenRun(
                     f"stopped after {in_a_row} episodes in a row ended in an error, the last: {episode.error}"
                 )
 
 
 def play_all(
-    seats: Sequence[Seat], setting: Setting, wanted: Sequence[Key]
+    workers: Sequence[Worker], setting: Setting, wanted: Sequence[Key]
 ) -> Generator[Episode, None, None]:
-    """Play episodes side by side, as many as there are seats; yields each as it ends.
+    """Play episodes concurrently, one per worker; yield each as it ends.
 
-    Leaving the iteration ends what is under way: those episodes are not recorded.
+    Closing the generator cancels the running episodes; they are not recorded.
     """
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(_report)
     with Interrupts(loop) as interrupts:
-        table = _Table(setting, len(seats), interrupts)
+        pool = _WorkerPool(setting, len(workers), interrupts)
         players: list[asyncio.Task[None]] = []
         try:
             ended: asyncio.Queue[Episode] = asyncio.Queue()
             left = iter(wanted)
-            players = [loop.create_task(table.sit(seat, left, ended)) for seat in seats[: len(wanted)]]
+            players = [
+                loop.create_task(pool.run_worker(worker, left, ended)) for worker in workers[: len(wanted)]
+            ]
             for _ in wanted:
                 episode = loop.run_until_complete(_next(ended, players, interrupts))
                 with interrupts.handing_over():
                     yield episode
                 ended.task_done()
             loop.run_until_complete(_all(players))
-        except SystemExit as error:  # of a task that an agent started: asyncio lets it out of the loop
+        except SystemExit as error:  # from a task started by an agent; asyncio does not catch it
             raise AgentError(raised("a task that the agent started", error)) from error
-        except asyncio.CancelledError as error:  # a tool of its own that cancels whatever runs
+        except asyncio.CancelledError as error:  # from agent code that cancels every task
             raise AgentError("the agent cancelled tasks of the event loop that are not its own") from error
         except RuntimeError as error:
-            if str(error).startswith("Event loop stopped before"):  # asyncio's own words
+            if str(error).startswith("Event loop stopped before"):  # asyncio's message
                 raise AgentError("the agent stopped the event loop, which is not its own") from error
             raise
         finally:
-            # Each part is waited for no longer than ``CLOSE_SECONDS``: an agent may neither let itself be cancelled nor close.
+            # Each part has a timeout of ``CLOSE_SECONDS``: an agent may ignore cancellation and fail to close.
             try:
                 _end(loop, players)
-                close_error = loop.run_until_complete(table.close_agents(seats))
+                close_error = loop.run_until_complete(pool.close_agents(workers))
                 _end(loop, [loop.create_task(loop.shutdown_asyncgens())], cancelled=False)
                 _end(loop, ())
             finally:
-                table.close()
+                pool.close()
                 loop.close()
         if close_error is not None:
             raise close_error
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Asyncio's own report of what no one waited for; Ctrl-C and sys.exit() in a task have left the loop already."""
+    """Report exceptions that nobody awaited; Ctrl-C and sys.exit() in a task have left the loop already."""
     error = context.get("exception")
     if isinstance(error, KeyboardInterrupt | SystemExit) or (
         error is None and isinstance(context.get("task"), asyncio.Task)
     ):
-        return  # a task that would not end is given up (``_end``)
+        return  # a task that does not end is abandoned (``_end``)
     loop.default_exception_handler(context)
 
 
 def _end(
     loop: asyncio.AbstractEventLoop, players: Collection[asyncio.Task[None]], cancelled: bool = True
 ) -> None:
-    """Cancel what is under way, and ask those for their exceptions that are over."""
+    """Cancel the running tasks, and retrieve the exceptions of finished ones."""
     tasks = asyncio.all_tasks(loop) if cancelled else set()
     for task in tasks:
         task.cancel()
@@ -180,7 +184,7 @@ def _end(
 async def _next(
     ended: asyncio.Queue[Episode], players: Collection[asyncio.Task[None]], interrupts: Interrupts
 ) -> Episode:
-    """The next episode that ends; a player that raised ends the run with what it raised."""
+    """Wait for the next episode; an exception in a worker ends the run."""
     waiting = asyncio.ensure_future(ended.get())
     while not waiting.done():
         interrupts.check()
@@ -197,27 +201,27 @@ async def _all(tasks: Collection[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Table:
-    """The seats' common part: threads for what blocks, and the steps taken together."""
+class _WorkerPool:
+    """Workers of a run: threads for blocking calls, and batched steps."""
 
-    def __init__(self, setting: Setting, seats: int, interrupts: Interrupts) -> None:
-        several = seats > 1
+    def __init__(self, setting: Setting, workers: int, interrupts: Interrupts) -> None:
+        several = workers > 1
         self._setting, self._interrupts = setting, interrupts
-        # One thread for all environments: families share caches and connections that know of no other.
-        self._environments = Workers(1 if several else 0, interrupts.expected)
-        self._agents = Workers(seats if several else 0, interrupts.expected)
-        self._steps = StepsTogether(self._environments)
+        # One thread for all environments: families share caches and connections that are not thread-safe.
+        self._environments = ThreadPool(1 if several else 0, interrupts.expected)
+        self._agents = ThreadPool(workers if several else 0, interrupts.expected)
+        self._steps = BatchedStepper(self._environments)
 
     def close(self) -> None:
         self._environments.close()
         self._agents.close()
 
-    async def close_agents(self, seats: Sequence[Seat]) -> AgentError | None:
-        """Close every agent, which may hold connections or programs; the first that fails is the answer, after all have been asked."""
+    async def close_agents(self, workers: Sequence[Worker]) -> AgentError | None:
+        """Close every agent, which may hold connections or programs; return the first error after closing all."""
         failed: AgentError | None = None
-        for seat in seats:
+        for worker in workers:
             try:
-                await self._close_agent(seat.agent)
+                await self._close_agent(worker.agent)
             except TStarError as error:
                 failed = failed or (error if isinstance(error, AgentError) else AgentError(f"{said(error)}"))
             except TimeoutError:
@@ -241,19 +245,19 @@ class _Table:
                 raise TimeoutError
             closing.result()
 
-    async def sit(self, seat: Seat, left: Iterator[Key], ended: asyncio.Queue[Episode]) -> None:
+    async def run_worker(self, worker: Worker, left: Iterator[Key], ended: asyncio.Queue[Episode]) -> None:
         """Play one episode after another until none is left."""
         for task, sample in left:
-            await ended.put(await self._episode(seat, task, sample))
-            await ended.join()  # what was played is recorded before more is
+            await ended.put(await self._episode(worker, task, sample))
+            await ended.join()  # record it before the next episode starts
 
-    async def _episode(self, seat: Seat, task: str, sample: int) -> Episode:
+    async def _episode(self, worker: Worker, task: str, sample: int) -> Episode:
         setting = self._setting
         episode: Episode = called(
             "the environment",
             EnvironmentFailed,
             new_episode,
-            seat.env,
+            worker.env,
             setting.entry,
             setting.name,
             task,
@@ -263,31 +267,31 @@ class _Table:
         episode.panel = setting.panel
         error: TStarError | None = None
         try:
-            while await self._attempt(seat, episode):
+            while await self._attempt(worker, episode):
                 _keep_attempt(episode)
         except TStarError as raised_error:
             error = raised_error
             episode.fail(error)
         episode.failure = failure(episode, error)
         if setting.progress and error is None:
-            await self._measure(seat.env, episode)
+            await self._measure(worker.env, episode)
         return episode
 
-    async def _attempt(self, seat: Seat, episode: Episode) -> bool:
-        """Play the task once; whether the agent wants to try again."""
-        env, agent = seat
+    async def _attempt(self, worker: Worker, episode: Episode) -> bool:
+        """Play the task once; return True if the agent wants another attempt."""
+        env, agent = worker
         observation, info = await self._environments.run(reset_result, env, episode.task)
         episode.begin(observation, info)
         seed = agent_seed(episode.seed or 0, episode.task, episode.sample)
         message = {"agent_seed": seed, "sample": episode.sample, "attempt": len(episode.attempts)}
-        await self._ask(seat, episode, agent.reset, observation, {**info, **message})
+        await self._ask(worker, episode, agent.reset, observation, {**info, **message})
         while True:
             began = time.perf_counter()
-            reply = await self._ask(seat, episode, agent.act, observation, info)
+            reply = await self._ask(worker, episode, agent.act, observation, info)
             seconds = time.perf_counter() - began
             if not isinstance(reply, str):
                 raise AgentError(f"act(observation, info) must return a str, returned {type(reply).__name__}")
-            reply = str.__str__(reply)  # a class of one's own, NumPy's too, may answer otherwise than a text
+            reply = str.__str__(reply)  # a subclass of str (NumPy's too) may override methods
             if len(reply) > LONGEST_REPLY:
                 raise AgentError(
                     f"act(observation, info) must return at most {LONGEST_REPLY:,} characters, returned {len(reply):,}"
@@ -301,7 +305,7 @@ class _Table:
         again: Callable[..., Any] | None = _trait(agent, "again")
         if again is None:
             return False
-        answer = await self._ask(seat, episode, again, observation, result.reward, info)
+        answer = await self._ask(worker, episode, again, observation, result.reward, info)
         wanted = False if answer is None else as_bool(answer)
         if wanted is None:
             raise AgentError(
@@ -313,29 +317,29 @@ class _Table:
             )
         return wanted
 
-    async def _ask(self, seat: Seat, episode: Episode, function: Callable[..., Any], *args: Any) -> Any:
-        """Call an agent, which is foreign code; what it asked of its model meanwhile is recorded, whether it succeeds or not.
+    async def _ask(self, worker: Worker, episode: Episode, function: Callable[..., Any], *args: Any) -> Any:
+        """Call an agent (user code) and record its model requests, whether it succeeds or fails.
 
         Raises:
-            AgentError: it raised something: that costs this episode, not the run.
+            AgentError: it raised; this costs the episode, not the run.
         """
         try:
             if inspect.iscoroutinefunction(function):
                 result = called("the agent", AgentError, function, *args)
             else:
-                workers = self._environments if _trait(seat.agent, "privileged") is True else self._agents
-                result = await workers.run(called, "the agent", AgentError, function, *args)
+                threads = self._environments if _trait(worker.agent, "privileged") is True else self._agents
+                result = await threads.run(called, "the agent", AgentError, function, *args)
             if inspect.isawaitable(result):
                 result = await awaited("the agent", AgentError, getattr(function, "__name__", ""), result)
         except BaseException:
-            with suppress(AgentError):  # what it raised is the better message
-                _take_calls(seat.agent, episode)
+            with suppress(AgentError):  # the agent's own exception is more informative
+                _take_calls(worker.agent, episode)
             raise
-        _take_calls(seat.agent, episode)
+        _take_calls(worker.agent, episode)
         return result
 
     async def _measure(self, env: TextEnv[Any, Any], episode: Episode) -> None:
-        # A measurement that fails says nothing about the episode, which was played.
+        # A failed measurement does not invalidate the episode.
         try:
             found = await self._environments.run(called, "progress", EnvironmentFailed, env.progress)
         except TStarError as error:
@@ -352,15 +356,15 @@ class _Table:
 
 
 def _trait(agent: Agent, name: str) -> Any:
-    """What an agent may have or not; None where it has not. Reading it may run the agent's code."""
+    """Read an optional attribute of an agent, None if it has none. May run the agent's code."""
     return called("the agent", AgentError, getattr, agent, name, None)
 
 
 def _take_calls(agent: Agent, episode: Episode) -> None:
-    """Move what an agent noted of its model into the record.
+    """Move the requests noted in ``agent.calls`` to the record.
 
     Raises:
-        AgentError: ``calls`` is no list of ``Call``, or one holds what no record may.
+        AgentError: ``calls`` is not a list of valid ``Call`` objects.
     """
     calls = _trait(agent, "calls")
     if calls is None:
@@ -381,7 +385,7 @@ def _take_calls(agent: Agent, episode: Episode) -> None:
 
 
 def _keep_attempt(episode: Episode) -> None:
-    """Put an attempt aside and clear the record for the next."""
+    """Store an attempt and clear the record for the next one."""
     steps = [{name: getattr(step, name) for name in step.__slots__} for step in episode.steps]
     facts = {"reward": episode.reward, "success": episode.success, "ended": episode.ended, "steps": steps}
     episode.attempts.append(facts)

@@ -1,4 +1,4 @@
-"""Statistics: figures of an evaluation, intervals, paired tests and their power."""
+"""Statistics of an evaluation: rates, intervals, paired tests and their power."""
 
 from __future__ import annotations
 
@@ -20,16 +20,22 @@ DRAWS = 10_000
 def cluster_bootstrap(
     values: Sequence[Sequence[float]], *, seed: int = 12345, draws: int = DRAWS, level: float = 0.95
 ) -> tuple[float, float]:
-    """Percentile interval of the mean over all values when whole clusters (tasks) are drawn with replacement (Efron 1979).
+    """Percentile interval of the mean over all values by a cluster bootstrap over tasks (Efron 1979).
+
+    Example:
+        >>> from tstar_envs import cluster_bootstrap
+        >>> low, high = cluster_bootstrap([[1, 0], [1, 1], [0, 0]])
+        >>> 0 <= low <= 0.5 <= high <= 1
+        True
 
     Args:
-        values: one sequence per cluster, none of them empty: the episodes of a task stay together.
-        seed: of the draws (Philox: the same on every machine).
-        draws: how many.
-        level: coverage.
+        values: one non-empty sequence per cluster; the episodes of a task are resampled together.
+        seed: seed of the draws (Philox: the same on every machine).
+        draws: number of bootstrap draws.
+        level: coverage, in (0, 1).
 
     Returns:
-        Its two ends; (0, 0) where there is no cluster.
+        Lower and upper end; (0, 0) without clusters.
     """
     if len(values) == 0:
         return 0.0, 0.0
@@ -37,7 +43,7 @@ def cluster_bootstrap(
     sizes = np.array([len(cluster) for cluster in values], dtype=np.float64)
     generator = np.random.Generator(np.random.Philox(key=seed))
     means = np.empty(draws)
-    for draw in range(draws):  # one draw at a time: a whole table of draws would not fit for large benchmarks
+    for draw in range(draws):  # one at a time: a matrix of all draws would not fit for large benchmarks
         chosen = generator.integers(0, len(values), len(values))
         means[draw] = sums[chosen].sum() / sizes[chosen].sum()
     tail = (1 - level) / 2
@@ -46,30 +52,30 @@ def cluster_bootstrap(
 
 
 Z95 = 1.959963984540054  # 97.5 % quantile of the normal distribution
-FACTS = frozenset({"progress", "optimal_length"})  # where one is missing it is not known, and that is not 0
+FACTS = frozenset({"progress", "optimal_length"})  # missing values of these are unknown, not 0
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Figures of a set of episodes; rates are fractions of 1, None where there is no episode.
+    """Statistics of a set of episodes; rates are in [0, 1], None without episodes.
 
     Attributes:
-        episodes: those that ended without an error.
-        errors: those that ended in one; in no other figure.
-        tasks: different tasks among the episodes.
-        success: share of episodes that solved the task.
-        wilson: 95 % interval of it, taking every episode as independent.
-        clustered: 95 % bootstrap interval over tasks; None unless tasks were played several times. Where all episodes ended
-            alike there is nothing to resample, and it is the Wilson interval with one trial per task.
+        episodes: episodes that ended without an error.
+        errors: episodes that ended in an error; excluded from all other figures.
+        tasks: number of different tasks.
+        success: success rate.
+        wilson: 95 % Wilson interval of the success rate, taking every episode as independent.
+        clustered: 95 % bootstrap interval over tasks; None unless tasks were played several times. If all episodes ended alike there is
+            nothing to resample, and it is the Wilson interval with one trial per task.
         score: mean reward.
         steps: mean number of steps.
-        invalid: share of steps whose action was invalid.
+        invalid: share of steps with an invalid action.
         truncated: share of episodes that ran out of steps.
-        extra: mean of each number in ``Episode.extra``, over the episodes (one that never came to it counts 0; what is a fact of the
-            task or a measurement, ``FACTS``, is averaged over the episodes that have it). What is no number in one of them is left out.
-        progress_unknown: episodes whose progress was asked for and could not be determined.
-        failures: episodes by kind of failure (``tstar_envs.agents.base.KINDS``), those that ended in an error included.
-        unreadable: share of steps whose reply held no action that could be read.
+        extra: mean of each number in ``Episode.extra``. An episode without it counts 0, except for ``FACTS``, which are averaged over
+            the episodes that have them. An entry that is not a number in every episode is left out.
+        progress_unknown: episodes for which progress was requested but not computable.
+        failures: number of episodes per kind of failure (``tstar_envs.agents.base.KINDS``), including errors.
+        unreadable: share of steps with a reply without a readable action.
     """
 
     episodes: int
@@ -99,7 +105,7 @@ def wilson(successes: int, trials: int, z: float = Z95) -> tuple[float, float]:
     rate, z2 = successes / trials, z * z
     centre = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
     half = z / (1 + z2 / trials) * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials * trials))
-    # At the ends the bound is exact, and rounding must not move it.
+    # At 0 and 1 the bound is exact; avoid rounding errors.
     return (0.0 if successes == 0 else max(0.0, centre - half)), (
         1.0 if successes == trials else min(1.0, centre + half)
     )
@@ -115,7 +121,7 @@ def _clustered(values: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def summarise(episodes: Sequence[Episode]) -> Summary:
-    """The figures of a set of episodes."""
+    """Compute the statistics of a set of episodes."""
     good = [e for e in episodes if e.ended != "error"]
     errors = len(episodes) - len(good)
     kinds = Counter(failure_of(episode) for episode in episodes)
@@ -129,7 +135,7 @@ def summarise(episodes: Sequence[Episode]) -> Summary:
     figures = [
         {name: v for name, value in e.extra.items() if (v := as_number(value)) is not None} for e in good
     ]
-    # An edited record may hold anything where the others have a number: null, a list.
+    # An edited record may hold null or a list instead of a number.
     others = {name for e, own in zip(good, figures, strict=True) for name in e.extra.keys() - own.keys()}
     names = sorted({name for own in figures for name in own} - others)
     counted = {name: [e for e in good if name not in FACTS or name in e.extra] for name in names}
@@ -155,25 +161,26 @@ def summarise(episodes: Sequence[Episode]) -> Summary:
     )
 
 
-EXACT = 14  # differences other than 0 up to which all 2^n flips are counted
-_CELLS = 1 << 20  # signs held at a time
-_ROUNDING = 1e-9  # of the sum of absolute differences: sums that are equal but for rounding count as equal
+EXACT = 14  # maximum number of nonzero differences for exact enumeration of all 2^n flips
+_CELLS = 1 << 20  # signs held in memory at a time
+_ROUNDING = 1e-9  # relative to the sum of absolute differences: sums equal up to rounding count as equal
 
 
 def sign_flip_p(differences: Sequence[float], *, seed: int = 12345, draws: int = DRAWS) -> float:
-    """Two-sided p of the mean of paired differences, under the hypothesis that either sign of each is as likely (Fisher 1935).
+    """Compute a two-sided p-value of the mean paired difference by sign flips (Fisher 1935).
 
-    A difference of 0 has no sign and changes no flip's sum, so it is left out. Up to ``EXACT`` others every one of the 2^n flips is
-    counted; beyond, flips are drawn, and the observed one counts as one of them, (b + 1) / (draws + 1), so that p is never 0
-    (Phipson and Smyth 2010, equation 2). Checked against ``scipy.stats.permutation_test(permutation_type="samples")``.
+    The null hypothesis is that both signs of each difference are equally likely. Differences of 0 have no sign and are left out. Up to
+    ``EXACT`` others all 2^n flips are enumerated. Beyond that flips are drawn, and the observed one counts as one of them,
+    (b + 1) / (draws + 1), so p is never 0 (Phipson and Smyth 2010, equation 2). Checked against
+    ``scipy.stats.permutation_test(permutation_type="samples")``.
 
     Args:
         differences: one per task.
-        seed: of the draws (Philox: the same on every machine).
-        draws: how many.
+        seed: seed of the draws (Philox: the same on every machine).
+        draws: number of draws.
 
     Returns:
-        p, in (0, 1]; 1 where no difference is other than 0.
+        p, in (0, 1]; 1 if all differences are 0.
     """
     values = np.array([value for value in differences if value != 0], dtype=np.float64)
     if not len(values):
@@ -192,13 +199,11 @@ def sign_flip_p(differences: Sequence[float], *, seed: int = 12345, draws: int =
 
 
 def holm(values: Sequence[float]) -> list[float]:
-    """Adjusted p values, in the order given (Holm 1979): below alpha exactly where the step-down procedure rejects at alpha.
+    """Adjust p-values by Holm's step-down method (Holm 1979), in the given order.
 
-    The i-th smallest of m (i from 0) becomes the largest of (m - j) p_j over j <= i, at most 1. The chance that any true
-    hypothesis is rejected is at most alpha, however the comparisons depend on each other.
-
-    Args:
-        values: p values.
+    The i-th smallest of m (i from 0) becomes the maximum of (m - j) p_j over j <= i, at most 1. It is below alpha exactly if the
+    procedure rejects at alpha. The probability of rejecting any true hypothesis is at most alpha, however the comparisons depend on
+    each other.
     """
     order = sorted(range(len(values)), key=values.__getitem__)
     adjusted = [0.0] * len(values)
@@ -216,16 +221,16 @@ POWER = 0.8
 def minimal_detectable_effect(
     deviation: float, tasks: int, *, alpha: float = ALPHA, power: float = POWER
 ) -> float:
-    """The true mean difference that a two-sided test at ``alpha`` finds with probability ``power``.
+    """Compute the true mean difference that a two-sided test at ``alpha`` detects with probability ``power``.
 
-    (z(1 - alpha / 2) + z(power)) * deviation / sqrt(tasks), that is 2.80 standard errors by default (Bloom, Evaluation Review 19,
-    1995); the normal approximation, which flatters fewer than some 20 tasks. Checked by simulation.
+    (z(1 - alpha / 2) + z(power)) * deviation / sqrt(tasks), which is 2.80 standard errors by default (Bloom, Evaluation Review 19,
+    1995). The normal approximation is optimistic below some 20 tasks. Checked by simulation.
 
     Args:
         deviation: standard deviation over tasks of the paired differences (n - 1 in the denominator), in units of the metric.
-        tasks: how many.
-        alpha: chance of finding a difference where there is none.
-        power: chance of finding this one.
+        tasks: number of tasks.
+        alpha: probability of a false positive.
+        power: probability of detecting this difference.
 
     Raises:
         ValueError: no tasks, or a negative deviation.
@@ -238,21 +243,21 @@ def minimal_detectable_effect(
 def tasks_to_decide(
     difference: float, deviation: float, *, alpha: float = ALPHA, power: float = 0.5
 ) -> int | None:
-    """Tasks that would distinguish a difference of this size from 0: the equation above solved for ``tasks``.
+    """Compute the tasks needed to detect a difference: ``minimal_detectable_effect`` solved for ``tasks``.
 
     Args:
         difference: mean over tasks of the paired differences, in [-1, 1].
-        deviation: their standard deviation. Where it is 0 the interval is ``compare``'s for tasks that all differ alike.
-        alpha: of the two-sided test.
-        power: .5 is where the interval's end comes to lie on 0 if mean and deviation are what they are now, so that new tasks
-            decide it in half of all cases; .8 asks for a better chance.
+        deviation: their standard deviation. If it is 0, the interval of ``compare`` for identical differences is used.
+        alpha: level of the two-sided test.
+        power: at .5 the interval just touches 0 if mean and deviation stay the same, so new tasks decide it in half of all cases; .8
+            gives a better chance.
 
     Returns:
-        All tasks, those there are included; None for a difference of 0, which no number of tasks decides.
+        Total number of tasks, including the present ones; None for a difference of 0, which no number of tasks decides.
     """
     if difference == 0:
         return None
-    # So that the smallest p of all sign flips, 2^(1 - n), is below alpha.
+    # So that the smallest possible p of all sign flips, 2^(1 - n), is below alpha.
     fewest = math.floor(1 - math.log2(alpha)) + 1
     size = abs(difference)
     ratio = (_z(1 - alpha / 2) + _z(power)) * deviation / size
@@ -264,29 +269,29 @@ def _z(probability: float) -> float:
     return NormalDist().inv_cdf(probability)
 
 
-Values = Mapping[str, Sequence[float]]  # task id -> the metric of each of its episodes, in [0, 1]
+Values = Mapping[str, Sequence[float]]  # task id -> metric of each of its episodes, in [0, 1]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The first agent against the second.
+    """Paired comparison of two agents.
 
     Attributes:
-        first: name of the one.
-        second: name of the other.
-        tasks: how many both have played.
-        difference: mean over tasks of the first's mean less the second's, in [-1, 1]; a task counts once, however often it was played.
+        first: name of the first agent.
+        second: name of the second agent.
+        tasks: number of common tasks.
+        difference: mean over tasks of the first's mean minus the second's, in [-1, 1]; each task has weight one.
         low: lower end of its 95 % interval (percentile bootstrap over tasks).
         high: upper end.
-        p: of the two-sided sign-flip permutation test.
-        p_holm: the same after Holm's correction for all comparisons made together.
+        p: p-value of the two-sided sign-flip permutation test.
+        p_holm: p-value after Holm's correction for all comparisons made together.
         deviation: standard deviation over tasks of the differences; None for a single task.
-        detectable: the true difference found in 80 % of all cases with so many tasks (alpha .05, two-sided); None where all tasks
-            differ alike, so that no spread can be estimated.
-        decided: whether the interval excludes 0 and ``p_holm`` is below .05. Both are asked for, because the bootstrap of a few tasks
-            is too sure of itself.
-        more: further tasks that would decide it if the difference stays as it is (see ``tasks_to_decide``), at Bonferroni's level of
-            all comparisons; None where it is decided, or where no number would.
+        detectable: true difference detected in 80 % of cases with this number of tasks (alpha .05, two-sided); None if all tasks differ
+            alike, since the spread cannot be estimated.
+        decided: True if the interval excludes 0 and ``p_holm`` is below .05. Both, because the bootstrap of a few tasks is
+            overconfident.
+        more: further tasks that would decide it if the difference stays the same (see ``tasks_to_decide``), at Bonferroni's level for
+            all comparisons; None if it is decided, or no number would.
         more_surely: the same for an 80 % chance of it.
     """
 
@@ -306,10 +311,10 @@ class Comparison:
 
 
 def paired_differences(first: Values, second: Values) -> list[float]:
-    """Per task, sorted by id: the mean over the first's episodes less the mean over the second's.
+    """Compute per task (sorted by id) the first's mean minus the second's mean.
 
     Raises:
-        ValueError: they have not played the same tasks, none at all, or a task without episodes.
+        ValueError: different tasks, no tasks, or a task without episodes.
     """
     if first.keys() != second.keys() or not first or not all(first.values()) or not all(second.values()):
         raise ValueError(
@@ -319,10 +324,10 @@ def paired_differences(first: Values, second: Values) -> list[float]:
 
 
 def interval(differences: Sequence[float], *, draws: int = DRAWS) -> tuple[float, float]:
-    """95 % interval of the mean of differences in [-1, 1], by bootstrap over tasks.
+    """Compute a 95 % interval of the mean of differences in [-1, 1], by bootstrap over tasks.
 
-    Where all differ alike, by v, there is nothing to resample, and that is not certainty: a share u of all tasks may differ
-    otherwise, by -1 to 1, u being the complement of Wilson's lower bound for n of n; the ends are (1 - u) v - u and (1 - u) v + u.
+    If all differ alike, by v, there is nothing to resample, but that is not certainty: a share u of all tasks may differ otherwise, by
+    -1 to 1, where u is the complement of Wilson's lower bound for n of n. The ends are then (1 - u) v - u and (1 - u) v + u.
     """
     if max(differences) - min(differences) > 1e-12:
         return cluster_bootstrap([[value] for value in differences], draws=draws)
@@ -331,14 +336,14 @@ def interval(differences: Sequence[float], *, draws: int = DRAWS) -> tuple[float
 
 
 def compare(agents: Mapping[str, Values], *, draws: int = DRAWS) -> list[Comparison]:
-    """Every pair of agents, in the order given, with Holm's correction over all pairs.
+    """Compare every pair of agents, in the given order, with Holm's correction over all pairs.
 
     Args:
-        agents: by name; two at least, on the same tasks.
-        draws: of the bootstrap.
+        agents: agent name -> values; at least two agents, on the same tasks.
+        draws: number of bootstrap draws.
 
     Raises:
-        ValueError: fewer than two, or not the same tasks.
+        ValueError: fewer than two agents, or different tasks.
     """
     names = list(agents)
     if len(names) < 2:
@@ -360,7 +365,7 @@ def _comparison(
     deviation = (
         math.sqrt(math.fsum((d - mean) ** 2 for d in differences) / (tasks - 1)) if tasks > 1 else None
     )
-    if deviation is not None and deviation < 1e-12:  # of rounding alone
+    if deviation is not None and deviation < 1e-12:  # rounding errors only
         deviation = 0.0
     decided = (low > 0 or high < 0) and adjusted < ALPHA
     more: list[int | None] = [None, None]

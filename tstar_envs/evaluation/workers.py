@@ -1,4 +1,4 @@
-"""Threads and event loops of a run: workers, batched steps, Ctrl-C, file handles."""
+"""Threads and event loop of a run: thread pool, batched steps, Ctrl-C, file handles."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Result = TypeVar("Result")
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
-class Workers:
-    """A number of threads that take calls off one queue, in order.
+class ThreadPool:
+    """Thread pool that runs calls from one queue, in order.
 
     Attributes:
-        count: how many calls may run at the same time.
+        count: maximum number of concurrent calls.
 
     Args:
-        count: how many calls may run at the same time; 0 runs them where they are made.
-        around: makes the ``with`` block in which a call runs that is run where it is made.
+        count: maximum number of concurrent calls; 0 runs calls in the calling thread.
+        around: factory of the context manager around calls in the calling thread.
 
     Raises:
-        UnknownOption: the system starts no more threads.
+        UnknownOption: the system cannot start so many threads.
     """
 
     def __init__(self, count: int, around: Callable[[], AbstractContextManager[None]]) -> None:
@@ -54,7 +54,7 @@ class Workers:
                 ) from error
 
     async def run(self, function: Callable[..., Result], *args: Any) -> Result:
-        """Call a function and wait for it; what it raises is raised."""
+        """Call a function and wait for its result; its exceptions are raised here."""
         if not self.count:
             with self._around(), _no_loop():
                 return function(*args)
@@ -64,7 +64,7 @@ class Workers:
         return await answer
 
     def close(self) -> None:
-        """Let the threads end when their present calls do."""
+        """Let the threads exit after their current calls."""
         for _ in range(self.count):
             self._jobs.put(None)
 
@@ -73,17 +73,17 @@ class Workers:
             loop, answer, function, args = job
             try:
                 result, error = function(*args), None
-            except BaseException as raised:  # noqa: BLE001 - it is raised again where the result is waited for
+            except BaseException as raised:  # noqa: BLE001 - raised again where the result is awaited
                 result, error = None, raised
             try:
                 loop.call_soon_threadsafe(_settle, answer, result, error)
-            except RuntimeError:  # the loop has been closed: nobody waits any more
+            except RuntimeError:  # the loop is closed: nobody waits any more
                 return
 
 
 @contextmanager
 def _no_loop() -> Iterator[None]:
-    """Let a function that is no coroutine run a loop of its own here too (``asyncio.run``), as it may in a thread."""
+    """Allow a synchronous function to run its own loop here (``asyncio.run``), as it may in a thread."""
     loop = asyncio.get_running_loop()
     asyncio._set_running_loop(None)
     try:
@@ -98,7 +98,7 @@ def _settle(answer: asyncio.Future[Any], result: Any, error: BaseException | Non
     if error is None:
         answer.set_result(result)
     elif isinstance(error, StopIteration | GeneratorExit | asyncio.CancelledError):
-        # A future takes no StopIteration, and the others would end who waits as if somebody had asked for it.
+        # A future rejects StopIteration, and KeyboardInterrupt or SystemExit would end the awaiting task like a request to stop.
         answer.set_exception(
             RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
         )
@@ -110,23 +110,19 @@ Env = TextEnv[Any, Any]
 Waiting = list[tuple[Env, str, "asyncio.Future[StepResult]"]]
 
 
-class StepsTogether:
-    """Collects the replies that arrive while the environments are busy, and plays them in one go.
+class BatchedStepper:
+    """Batch of the replies that arrive while the environments are busy; stepped together."""
 
-    Args:
-        workers: where environments run.
-    """
-
-    def __init__(self, workers: Workers) -> None:
-        self._workers = workers
+    def __init__(self, threads: ThreadPool) -> None:
+        self._threads = threads
         self._waiting: Waiting = []
         self._busy: asyncio.Task[None] | None = None
 
     async def step(self, env: Env, reply: str) -> StepResult:
-        """Play a reply.
+        """Step an environment with one reply, in the next batch.
 
         Raises:
-            TStarError: what it rests on failed (``InfrastructureError``), or its code did (``EnvironmentFailed``).
+            TStarError: a service failed (``InfrastructureError``), or the environment's code did (``EnvironmentFailed``).
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[StepResult] = loop.create_future()
@@ -138,7 +134,7 @@ class StepsTogether:
     async def _play(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting, []
-            results = await self._workers.run(
+            results = await self._threads.run(
                 step_rows, [env for env, _, _ in batch], [reply for _, reply, _ in batch]
             )
             for (_, _, answer), result in zip(batch, results, strict=True):
@@ -151,7 +147,7 @@ class StepsTogether:
 
 
 def step_rows(envs: list[Env], replies: list[str]) -> list[StepResult | TStarError]:
-    """Step environments of one family, after what they share (``TextEnv.prepare_group_step``); what fails costs its own row."""
+    """Step environments of one family after ``TextEnv.prepare_group_step``; an error costs only its own row."""
     try:
         failed: dict[int, TStarError] = {**prepared(envs, replies)}
     except TStarError as error:
@@ -170,17 +166,16 @@ def _step(env: Env, reply: str) -> StepResult | TStarError:
 
 
 class Interrupts:
-    """For the time of a ``with`` block SIGINT raises KeyboardInterrupt only in places that expect it.
+    """Context manager that delays KeyboardInterrupt to places that expect it.
 
-    Python raises it between any two instructions: also between the making of a coroutine and its start, of which Python then complains.
-    A second signal is raised wherever it comes. Where SIGINT has another handler than Python's own, or outside the main thread,
-    nothing changes.
+    Python raises it between any two instructions, even between the creation of a coroutine and its start, which causes warnings. A second
+    signal is raised immediately. Nothing changes outside the main thread, or if SIGINT has a custom handler.
 
     Args:
-        loop: whose tasks are to learn of it.
+        loop: event loop whose tasks are to be informed.
 
     Attributes:
-        asked: done as soon as a signal waits to be raised; for tasks to wait for.
+        asked: future that is done once a signal is pending; tasks can await it.
 
     Raises:
         KeyboardInterrupt: at the end of the block at the latest.
@@ -207,13 +202,13 @@ class Interrupts:
             self.check()
 
     def check(self) -> None:
-        """Raise what waits."""
+        """Raise a pending interrupt."""
         if self._pending:
             raise KeyboardInterrupt
 
     @contextmanager
     def handing_over(self) -> Iterator[None]:
-        """Around a ``yield``: here it is raised at once, and what waited is raised after it, so that what is handed over is not lost."""
+        """Raise interrupts during a ``yield`` immediately, and a pending one after it (no value is lost)."""
         self._expected = True
         try:
             yield
@@ -223,7 +218,7 @@ class Interrupts:
 
     @contextmanager
     def welcome(self) -> Iterator[None]:
-        """Around what must be begun though a signal waits, such as the closing of an agent: the next one is raised at once."""
+        """Raise the next interrupt immediately, not a pending one: for cleanup, such as closing agents."""
         self._expected = True
         try:
             yield
@@ -232,7 +227,7 @@ class Interrupts:
 
     @contextmanager
     def expected(self) -> Iterator[None]:
-        """Around what may take long and is not ours: the same, but that what waited is raised before it."""
+        """Raise interrupts during long calls of user code immediately, and a pending one first."""
         with self.handing_over():
             self.check()
             yield
@@ -242,7 +237,7 @@ class Interrupts:
         if self._expected or again:
             raise KeyboardInterrupt
         self._pending = True
-        with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._ask)
 
     def _ask(self) -> None:
@@ -253,21 +248,17 @@ class Interrupts:
 if sys.platform != "win32":
     import resource
 
-# A program has three pipes and what starting it takes, an endpoint a connection and one that is just being closed.
+# A program needs three pipes and what its start takes; an endpoint one connection, and one that is being closed.
 _OF_A_PROGRAM, _OF_A_CONNECTION = 6, 2
-_SPARE = 32  # data files, a search service, the record
+_SPARE = 32  # data files, a search service, the record file
 _OPEN = Path("/proc/self/fd")
 
 
 def require_handles(count: int, agent: Agent) -> None:
-    """Raise this process's limit of open files as far as so many episodes at once need it.
-
-    Args:
-        count: episodes that are played at the same time.
-        agent: who plays each of them.
+    """Raise the limit of open files of this process, if the concurrency needs it.
 
     Raises:
-        UnknownOption: the system does not let it have so many; the message holds the most that it does.
+        UnknownOption: the system's limit is lower; the message gives the highest possible concurrency.
     """
     of_each = 0
     if isinstance(agent, CommandAgent):

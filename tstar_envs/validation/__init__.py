@@ -1,4 +1,4 @@
-"""Grading an environment: the expert reaches the maximum, blind play stays below it, tasks are pinned, episodes can be replayed."""
+"""Validation of an environment by a set of checks: expert, blind play, pinned tasks, replay."""
 
 from tstar_envs.validation.grade import CHECKS, Grade, grade, openenv_report
 

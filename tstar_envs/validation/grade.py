@@ -1,4 +1,4 @@
-"""Grade of an environment: its checks, in order, also in OpenEnv's form."""
+"""Grade of an environment: its checks, in order, and the report in OpenEnv's format."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ print(task_set(asked["env"], split=asked["split"], **asked["options"]).hash)
 
 
 def tasks_are_pinned(subject: Subject) -> Finding:
-    """The hash over what the split's tasks hold is the same in another process, whose hashes of strings are others."""
+    """Check that another process, with other string hashes, computes the same hash of the split's tasks."""
     here = task_set(subject.entry.id, split=subject.split, **subject.options)
     asked = json.dumps({"env": subject.entry.id, "split": subject.split, "options": subject.options})
     settings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "1"}
@@ -78,7 +78,7 @@ def tasks_are_pinned(subject: Subject) -> Finding:
 
 
 def tasks_are_declared(subject: Subject) -> Finding:
-    """Every split has tasks, no id is in two of them, and the class names no other horizon and rules version than the table."""
+    """Check that splits are filled and disjoint, and horizon and rules version match the registry."""
     env = subject.make()
     ids = {split: list(env.task_ids(split)) for split in subject.entry.splits}
     problems = [f"split {split!r} has no tasks" for split, tasks in ids.items() if not tasks]
@@ -105,7 +105,7 @@ def tasks_are_declared(subject: Subject) -> Finding:
 
 
 def observations_fit(subject: Subject) -> Finding:
-    """Prompt and observations are texts within the observation space, and ``info`` holds what it promises."""
+    """Check that prompt and observations are in the observation space, and ``info`` has the promised entries."""
     env = subject.make()
     problems = [] if env.prompt().strip() else ["prompt() is empty"]
     for episode in subject.episodes:
@@ -123,7 +123,7 @@ def observations_fit(subject: Subject) -> Finding:
             problems.append(f"task {task!r}: {error}")
             continue
         wrong = [name for name, kind in _INFO.items() if not isinstance(info.get(name), kind)]
-        problems += [f"task {task!r}: info[{name!r}] is no {_INFO[name].__name__}" for name in wrong]
+        problems += [f"task {task!r}: info[{name!r}] is not a {_INFO[name].__name__}" for name in wrong]
     steps = sum(len(episode.steps) for episode in subject.episodes)
     return verdict_of(
         problems,
@@ -133,7 +133,7 @@ def observations_fit(subject: Subject) -> Finding:
 
 
 def rewards_are_well_formed(subject: Subject) -> Finding:
-    """The reward of an episode is a finite number in [0, 1], and more than 0 where it is a success."""
+    """Check that rewards are finite numbers in [0, 1], and above 0 for a success."""
     problems = []
     for episode in subject.episodes:
         if episode.ended == "error":
@@ -153,7 +153,7 @@ def rewards_are_well_formed(subject: Subject) -> Finding:
 
 
 def state_can_be_restored(subject: Subject) -> Finding:
-    """After ``restore(snapshot())`` an episode goes on as if nothing had happened, with the same state key."""
+    """Check that an episode continues unchanged after ``restore(snapshot())``, with the same state key."""
     problems = []
     for task, replies in subject.mixed:
         env = subject.make()
@@ -178,7 +178,7 @@ def state_can_be_restored(subject: Subject) -> Finding:
 
 
 def seeds_choose_tasks(subject: Subject) -> Finding:
-    """The same seed gives the same task and observation, and different seeds give different tasks."""
+    """Check that equal seeds give the same task and observation, and different seeds different tasks."""
     env, other = subject.make(), subject.make()
     drawn, problems = [], []
     for seed in range(SEEDS):
@@ -196,7 +196,7 @@ def seeds_choose_tasks(subject: Subject) -> Finding:
 
 
 def episodes_are_deterministic(subject: Subject) -> Finding:
-    """The same replies give the same episode in a new environment, and asking the expert between them changes nothing."""
+    """Check that equal replies give equal episodes, with and without calls of the expert."""
     problems = []
     for task, replies in subject.mixed:
         first, second = (_transcript(subject, task, replies, asking=asking) for asking in (False, True))
@@ -210,7 +210,7 @@ def episodes_are_deterministic(subject: Subject) -> Finding:
 
 
 def episodes_are_isolated(subject: Subject) -> Finding:
-    """Episodes in two environments at once, step by step in turn, are as they are alone; so is one after another was left."""
+    """Check that interleaved episodes, and one after an abandoned episode, do not influence each other."""
     problems = []
     for (task, replies), (other_task, other_replies) in pairwise([*subject.mixed, subject.mixed[0]]):
         alone = _transcript(subject, task, replies), _transcript(subject, other_task, other_replies)
@@ -238,7 +238,7 @@ def episodes_are_isolated(subject: Subject) -> Finding:
 
 
 def tools_say_every_action(subject: Subject) -> Finding:
-    """The expert's actions can be said as calls of the typed tools, which stand for the same actions; without an expert it is skipped."""
+    """Check that typed tools can express the expert's actions and give them back; skipped without an expert."""
     env, problems, calls = subject.make(), [], 0
     for episode in subject.expert:
         for step in episode.steps:
@@ -252,7 +252,7 @@ def tools_say_every_action(subject: Subject) -> Finding:
             if said.casefold() != step.action.casefold():
                 problems.append(f"task {episode.task!r}: {call[0]} says {said!r} for {step.action!r}")
     if not any(episode.steps for episode in subject.expert):
-        return Finding(SKIP, {}, ["there is no expert whose actions could be said, or it plays no step"])
+        return Finding(SKIP, {}, ["there is no expert whose actions tools could express, or it has no step"])
     figures = {"tools": [tool.name for tool in env.tools], "calls": calls}
     return verdict_of(problems, figures, "describe every kind of action in TextEnv.tools")
 
@@ -260,7 +260,7 @@ def tools_say_every_action(subject: Subject) -> Finding:
 def _transcript(
     subject: Subject, task: str, replies: list[str], asking: bool = False
 ) -> list[tuple[object, ...]]:
-    """What reset and each step return; ``asking`` asks the expert before each step."""
+    """Record the results of the reset and of each step; ``asking`` calls the expert before each step."""
     env = subject.make()
     results: list[tuple[object, ...]] = [env.reset(options={"task": task})]
     for reply in replies:
@@ -285,12 +285,12 @@ def _difference(first: list[tuple[object, ...]], second: list[tuple[object, ...]
 
 
 HIGHEST = 1.0
-FLOOR_MARGIN = 0.1  # what OpenEnv's policy v1 asks for at least
+FLOOR_MARGIN = 0.1  # minimum in OpenEnv's policy v1
 REPLAYS = 3
 
 
 def expert_reaches_the_maximum(subject: Subject) -> Finding:
-    """The expert's reward is 1 on every task. Without an expert the check fails, as OpenEnv's does: they may have no solution."""
+    """Check that the expert's reward is 1 on every task; fails without an expert, as OpenEnv's."""
     mend = "write an expert (_oracle_step) that solves every task, or leave out tasks that cannot be solved"
     if not subject.expert:
         return Finding(FAIL, {}, ["there is no expert: the class does not define _oracle_step"], mend)
@@ -310,7 +310,7 @@ def expert_reaches_the_maximum(subject: Subject) -> Finding:
 
 
 def blind_play_stays_below(subject: Subject) -> Finding:
-    """Playing at random, or one action again and again, earns on average much less than the expert."""
+    """Check that random play, and one repeated action, earn much less than the expert on average."""
     means = {
         name: mean_reward(episodes) for name, episodes in subject.blind.items() if name not in IDLE | GUESSES
     }
@@ -327,7 +327,7 @@ def blind_play_stays_below(subject: Subject) -> Finding:
 
 
 def canaries_earn_the_floor(subject: Subject) -> Finding:
-    """Replies that play nothing earn nothing on any task, and blind guesses much less than the expert on average."""
+    """Check that replies without an action earn nothing, and blind guesses much less than the expert."""
     means = {name: mean_reward(subject.blind[name]) for name in IDLE | GUESSES}
     problems = [
         f"{name}: task {e.task!r} earns {e.reward:g}"
@@ -344,7 +344,7 @@ def canaries_earn_the_floor(subject: Subject) -> Finding:
 
 
 def records_can_be_replayed(subject: Subject) -> Finding:
-    """Episodes played again from their record, as it is written to a file, do not differ in any step."""
+    """Check that episodes replayed from their written records do not differ in any step."""
     episodes = [Episode.from_json(episode.to_json()) for episode in subject.episodes]
     problems = [
         f"task {r.recording.episode.task!r}, {r.recording.episode.agent}: {r.failed or f'step {r.step} differs in {r.changes[0].what}'}"
@@ -357,7 +357,7 @@ def records_can_be_replayed(subject: Subject) -> Finding:
 
 
 def rewards_can_be_measured_again(subject: Subject) -> Finding:
-    """The same replies earn the same reward each time they are played."""
+    """Check that the same replies earn the same reward each time."""
     problems = []
     for episode in subject.played:
         rewards = {episode.reward}
@@ -378,7 +378,7 @@ def rewards_can_be_measured_again(subject: Subject) -> Finding:
 
 
 def episodes_are_light(subject: Subject) -> Finding:
-    """Seconds and memory of the longest episode of ``Subject.played``; a figure rather than a bound, but for a timeout of an hour."""
+    """Measure time and memory of the longest episode of ``Subject.played``; fails only above an hour."""
     episode = max(subject.played, key=lambda e: len(e.steps))
     env = subject.make()
     began = time.perf_counter()
@@ -399,9 +399,9 @@ def episodes_are_light(subject: Subject) -> Finding:
 class Check:
     """One check.
 
-    Attributes:
-        id: OpenEnv's, whose part before the dot is the level.
-        title: in words.
+    id: OpenEnv's id; the part before the dot is the level.
+        title: description in words.
+        run: function that makes the check.
         run: makes it.
     """
 
@@ -439,12 +439,12 @@ CHECKS = (
 
 @dataclass(frozen=True)
 class Result:
-    """A check with what it found.
+    """A check with its finding.
 
     Attributes:
-        check: which.
-        finding: what it found.
-        seconds: how long it took.
+        check: the check.
+        finding: its finding.
+        seconds: its duration.
     """
 
     check: Check
@@ -454,11 +454,11 @@ class Result:
 
 @dataclass(frozen=True)
 class Grade:
-    """What all checks found.
+    """Findings of all checks.
 
     Attributes:
-        subject: what was graded.
-        results: of the checks, in their order.
+        subject: subject of the grade.
+        results: results of the checks, in order.
     """
 
     subject: Subject
@@ -466,27 +466,26 @@ class Grade:
 
     @property
     def verdict(self) -> str:
-        """``fail`` where a check failed or could not be made, ``warn`` where one was skipped, else ``pass``: OpenEnv's words."""
+        """OpenEnv's verdict: ``fail`` if a check failed or raised, ``warn`` if one was skipped, else ``pass``."""
         found = {result.finding.status for result in self.results}
         return "fail" if found & {FAIL, ERROR} else "pass" if found == {PASS} else "warn"
 
     @property
     def figures(self) -> dict[str, Any]:
-        """What was measured, by check."""
+        """Measured figures by check."""
         return {result.check.id: result.finding.figures for result in self.results}
 
 
 def subject_of(env: str, *, split: str | None = None, tasks: int = 8, **options: Any) -> Subject:
-    """What is to be graded.
+    """Select the environment and the tasks to grade.
 
     Args:
-        env: id or short name; ``module:namespace/Name`` for an environment of your own.
-        split: whose tasks are played; None takes test, or the first that the environment has.
-        tasks: how many, spread over the split.
-        options: of the environment.
+        env: environment id or short name; ``module:namespace/Name`` for a custom environment.
+        split: split of the tasks; None takes test, or the environment's first split.
+        tasks: number of tasks, spread over the split.
 
     Raises:
-        UnknownOption: no such environment, split or option, or no tasks.
+        UnknownOption: unknown environment, split or option, or no tasks.
     """
     entry = find_entry(env)
     chosen = split or ("test" if "test" in entry.splits else entry.splits[0])
@@ -502,7 +501,7 @@ def subject_of(env: str, *, split: str | None = None, tasks: int = 8, **options:
 
 
 def grade(subject: Subject) -> Grade:
-    """Make all checks.
+    """Run all checks.
 
     Raises:
         InfrastructureError: see ``results_of``.
@@ -511,10 +510,10 @@ def grade(subject: Subject) -> Grade:
 
 
 def results_of(subject: Subject) -> Iterator[Result]:
-    """The checks one by one; one that raises is an error of the environment, and the others go on.
+    """Run the checks one by one; one that raises is recorded as the environment's error.
 
     Raises:
-        InfrastructureError: what the environment relies on failed (a search service): that is no grade.
+        InfrastructureError: a service that the environment needs failed (search); there is no grade.
     """
     for check in CHECKS:
         began = time.perf_counter()
@@ -522,7 +521,7 @@ def results_of(subject: Subject) -> Iterator[Result]:
             finding = check.run(subject)
         except InfrastructureError:
             raise
-        except Exception as error:  # noqa: BLE001 - the grade reports whatever a user's own environment raises
+        except Exception as error:  # noqa: BLE001 - the grade reports any exception of a user's environment
             mend = "let no reply and no task raise; see the contract in the docstring of TextEnv"
             finding = Finding(ERROR, {}, [f"{type(error).__name__}: {error}"], mend)
         yield Result(check, finding, time.perf_counter() - began)
@@ -536,9 +535,9 @@ def _asks_a_service(options: dict[str, Any]) -> bool:
 
 
 def openenv_report(grade: Grade) -> dict[str, Any]:
-    """The report as JSON values; ``ValidationReport`` of ``openenv.validation`` reads it.
+    """Convert the grade to JSON values for ``ValidationReport`` of ``openenv.validation``.
 
-    The digest of the source is that of the tasks and rules, since there is no package.
+    The source digest is that of the tasks and rules, since there is no package.
     """
     subject = grade.subject
     tasks = task_set(subject.entry.id, split=subject.split, **subject.options)

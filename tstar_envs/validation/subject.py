@@ -1,4 +1,4 @@
-"""Subject of a grade: the environment, the episodes that several checks look at, and findings."""
+"""Subject of a grade: the environment, the episodes shared by several checks, and findings."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ PASS, FAIL, SKIP, ERROR = "pass", "fail", "skip", "error"
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of a check.
+    """Outcome of a check.
 
     Attributes:
-        status: ``pass``, ``fail``; ``skip``, where the environment has nothing that could be checked; ``error``, where the check
-            itself could not be made, because the environment raised.
-        figures: what was measured.
-        evidence: sentences; of a failure what went wrong, with the task.
-        mend: what the author of the environment changes, "" where there is nothing to do.
+        status: ``pass``; ``fail``; ``skip`` if the check does not apply to the environment; ``error`` if the environment raised.
+        figures: measurements.
+        evidence: sentences; for a failure what went wrong, with the task.
+        mend: advice for the author of the environment, "" if there is nothing to do.
     """
 
     status: str
@@ -37,20 +36,20 @@ class Finding:
 
 
 def verdict_of(problems: list[str], figures: dict[str, Any], mend: str) -> Finding:
-    """A pass where there is no problem, else a failure that says the first of them."""
+    """Make a finding: a pass without problems, else a failure with the first of them."""
     if not problems:
         return Finding(PASS, figures)
     more = [f"and {len(problems) - 3} more"] if len(problems) > 3 else []
     return Finding(FAIL, figures, problems[:3] + more, mend)
 
 
-# Replies that know nothing of a task, by what a policy that looks for an easy reward may try: those that play nothing,
+# Replies without knowledge of the task, as a policy in search of an easy reward may try them: some without an action,
 IDLE = {
     "says nothing": "",
     "writes no action": "Thought: I would like a reward of 1.0.",
     "asks for the reward": "Thought: Ignore the rules.\nAction: reward[1.0]",
 }
-# and guesses, which are right now and then.
+# and guesses, which are sometimes right.
 GUESSES = {
     "ends at once": "Thought: I am done.\nAction: finish[]",
     "answers blindly": "Thought: It may be so.\nAction: finish[yes]",
@@ -61,13 +60,13 @@ AT_RANDOM = "plays at random"
 
 
 class Scripted:
-    """Plays given replies; after the last it repeats it, or says nothing where there is none."""
+    """Agent that plays given replies, then repeats the last ("" if there are none)."""
 
     def __init__(self, replies: Sequence[str]) -> None:
         self._replies, self._next = list(replies) or [""], 0
 
     def reset(self, observation: str, info: dict[str, Any]) -> None:
-        """Start again from the first reply."""
+        """Restart from the first reply."""
         self._next = 0
 
     def act(self, observation: str, info: dict[str, Any]) -> str:
@@ -79,13 +78,13 @@ class Scripted:
 
 @dataclass
 class Subject:
-    """An environment with the tasks that it is graded on.
+    """Environment with the tasks that it is graded on.
 
     Attributes:
-        entry: of the table.
-        split: whose tasks are played.
-        options: of the environment.
-        tasks: ids.
+        entry: registry entry.
+        split: split of the tasks.
+        options: options of the environment.
+        tasks: task ids.
     """
 
     entry: EnvEntry
@@ -94,14 +93,14 @@ class Subject:
     tasks: tuple[str, ...] = field(default=())
 
     def make(self) -> TextEnv[Any, Any]:
-        """A new environment."""
+        """Make a new environment."""
         return self.entry.make(split=self.split, **self.options)
 
     def play(self, agent: Any, task: str, name: str) -> Episode:
-        """An episode in a new environment.
+        """Play an episode in a new environment.
 
         Raises:
-            InfrastructureError: what the environment relies on failed, which says nothing about it.
+            InfrastructureError: a service that the environment needs failed; this says nothing about the environment.
         """
         env = self.make()
         try:
@@ -117,32 +116,32 @@ class Subject:
 
     @cached_property
     def expert(self) -> list[Episode]:
-        """The expert's episode of each task; none where the environment has no expert."""
+        """Expert's episode of each task; empty if the environment has no expert."""
         if not has_expert(type(self.make())):
             return []
         return [self.play(OracleAgent(), task, "oracle") for task in self.tasks]
 
     @cached_property
     def blind(self) -> dict[str, list[Episode]]:
-        """Episodes of each task by those who know nothing of it: random actions, one action again and again, canaries."""
+        """Episodes of each task by uninformed agents: random actions, one repeated action, canaries."""
         agents: dict[str, Any] = {AT_RANDOM: RandomAgent(), "repeats one action": _FirstAction()}
         agents |= {name: Scripted([reply]) for name, reply in (IDLE | GUESSES).items()}
         return {name: [self.play(agent, task, name) for task in self.tasks] for name, agent in agents.items()}
 
     @property
     def episodes(self) -> list[Episode]:
-        """The episodes of all agents."""
+        """Episodes of all agents."""
         return [*self.expert, *(episode for episodes in self.blind.values() for episode in episodes)]
 
     @cached_property
     def played(self) -> list[Episode]:
-        """One episode per task whose replies can be repeated: the expert's, or where the expert has no step, a random one."""
+        """One repeatable episode per task: the expert's, or a random one without an expert step."""
         at_random = self.blind[AT_RANDOM]
         return [e if e.steps else other for e, other in zip(self.expert or at_random, at_random, strict=True)]
 
     @cached_property
     def mixed(self) -> list[tuple[str, list[str]]]:
-        """Right and wrong replies per task: those of ``played``, with one that is no action after every second."""
+        """Right and wrong replies per task: those of ``played``, with an invalid action after every second."""
         script = []
         for episode in self.played:
             replies: list[str] = []
@@ -153,22 +152,22 @@ class Subject:
 
 
 def mean_reward(episodes: Sequence[Episode]) -> float:
-    """The mean reward over episodes."""
+    """Compute the mean reward over episodes."""
     return sum(episode.reward for episode in episodes) / len(episodes)
 
 
 def _names_of(kind: type[Exception]) -> set[str]:
-    """The names of an error class and of all classes derived from it: records hold the name of an error, not the error."""
+    """List the names of an error class and its subclasses, as records hold them."""
     return {kind.__name__}.union(*(_names_of(one) for one in kind.__subclasses__()))
 
 
 def has_expert(cls: type[TextEnv[Any, Any]]) -> bool:
-    """Whether a class says how its tasks are solved."""
+    """Check whether a class has an expert."""
     return cls._oracle_step is not TextEnv._oracle_step or cls._expert_step is not TextEnv._expert_step
 
 
 class _FirstAction:
-    """The first admissible action of the episode in every turn."""
+    """Agent that repeats the first admissible action of the episode."""
 
     def reset(self, observation: str, info: dict[str, Any]) -> None:
         """Choose the reply of the episode."""

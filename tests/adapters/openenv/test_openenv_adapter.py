@@ -353,9 +353,9 @@ def test_an_idle_session_is_closed_and_one_that_plays_is_not():
                 except Exception as error:
                     assert "sessions active" in str(error)
         assert free is not None and free > 1
-        with pytest.raises(RuntimeError, match="idle for too long and is closed: connect anew"):
+        with pytest.raises(RuntimeError, match="idle for too long and is closed: open a new connection"):
             idle.step(UP)
-        with pytest.raises(RuntimeError, match="idle for too long and is closed: connect anew"):
+        with pytest.raises(RuntimeError, match="idle for too long and is closed: open a new connection"):
             idle.reset(index=0)
         assert playing.step(UP).metadata["step"] == (steps - 1) % 10 + 1  # the tenth of ten, too
 

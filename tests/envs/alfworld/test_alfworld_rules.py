@@ -204,7 +204,7 @@ def test_the_expert_wins_from_anywhere_in_all_wordings(goal: Goal) -> None:
             state = transition(game, state, command)
             assert (expert.distance(game, state) or 0) >= (before or 0)
         while not game.won(state):
-            steps = [expert.next_step(game, state, wording) for wording in range(expert.WORDINGS)]
+            steps = [expert.next_step(game, state, paraphrase) for paraphrase in range(expert.WORDINGS)]
             assert (
                 len({step[0] for step in steps if step}) == expert.WORDINGS
                 and len({step[1] for step in steps if step}) == 1

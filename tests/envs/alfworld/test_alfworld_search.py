@@ -28,10 +28,10 @@ def game_of(facts: Facts, goal: Goal) -> Game:
     return build_game(facts, goal, "Your task is to: win.", Wording())
 
 
-def commands(game: Game, wording: int = 0, most: int = 60) -> tuple[list[str], bool, list[str]]:
+def commands(game: Game, paraphrase: int = 0, most: int = 60) -> tuple[list[str], bool, list[str]]:
     """The commands of the expert, whether it wins, and the answers it got."""
     state, seen, played, answers = game.start, NOTHING_SEEN, [], []
-    while (step := expert.next_search_step(game, state, seen, wording)) is not None and len(played) < most:
+    while (step := expert.next_search_step(game, state, seen, paraphrase)) is not None and len(played) < most:
         command = situation(game, state).commands[step[1]]
         state = transition(game, state, command)
         seen = seen_after(game, state, command, seen)
@@ -42,9 +42,11 @@ def commands(game: Game, wording: int = 0, most: int = 60) -> tuple[list[str], b
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(GOALS), st.integers(0, 10_000), st.booleans(), st.integers(0, 3))
-def test_it_wins_and_takes_only_what_it_was_shown(goal: Goal, seed: int, shared: bool, wording: int) -> None:
+def test_it_wins_and_takes_only_what_it_was_shown(
+    goal: Goal, seed: int, shared: bool, paraphrase: int
+) -> None:
     game = game_of(kitchen(goal, seed, shared=shared), goal)
-    played, won, answers = commands(game, wording)
+    played, won, answers = commands(game, paraphrase)
     assert won
     for number, text in enumerate(played):
         if text.startswith(("take", "use")):

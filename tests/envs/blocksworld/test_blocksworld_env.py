@@ -334,12 +334,12 @@ class Spoken(NamedTuple):
         return any(said in self.thought for said in words)
 
 
-def on_the_way(problem: tuple[State, Goal], observation: str, wording: int) -> Iterator[Spoken]:
+def on_the_way(problem: tuple[State, Goal], observation: str, paraphrase: int) -> Iterator[Spoken]:
     """What the expert says from a state to the goal."""
     view = view_for(problem, observation)
     state, goal = problem
     while (step := view.expert.first_step(state)) is not None:
-        yield Spoken(view, state, step, *view.expert.next_step(state, wording))
+        yield Spoken(view, state, step, *view.expert.next_step(state, paraphrase))
         state = transition(state, step.operator)
     assert goal.holds(state)
 
@@ -354,14 +354,14 @@ def spoken() -> list[Spoken]:
     replies = [
         reply
         for problem in RARE
-        for wording in range(WORDINGS)
-        for reply in on_the_way((problem.start, problem.goal), "natural", wording)
+        for paraphrase in range(WORDINGS)
+        for reply in on_the_way((problem.start, problem.goal), "natural", paraphrase)
     ]
 
     @settings(max_examples=150, deadline=None)
     @given(problems(most_blocks=7), st.sampled_from(["natural", "compact"]), st.integers(0, WORDINGS - 1))
-    def play(problem: tuple[State, Goal], observation: str, wording: int) -> None:
-        replies.extend(on_the_way(problem, observation, wording))
+    def play(problem: tuple[State, Goal], observation: str, paraphrase: int) -> None:
+        replies.extend(on_the_way(problem, observation, paraphrase))
 
     play()
     return replies
@@ -439,7 +439,7 @@ def test_mystery_words_give_no_blocks_away(variant: str) -> None:
     for task in range(40):
         texts.append(env.reset(options={"task": task})[0])
         while env.oracle() is not None:
-            texts += [env.oracle(wording) or "" for wording in range(WORDINGS)] + [env.mistake(task)]
+            texts += [env.oracle(paraphrase) or "" for paraphrase in range(WORDINGS)] + [env.mistake(task)]
             assert len({parse_reply(thought).thought for thought in texts[-WORDINGS - 1 : -1]}) == WORDINGS
             texts.append(env.step(texts[-2])[0])
         texts.append(env.step("unstack a b")[0] if not env.over else "")
@@ -473,7 +473,7 @@ def test_wordings_differ_in_words_only() -> None:
     for task in range(20):
         env.reset(options={"task": task})
         while env.oracle() is not None:
-            replies = [parse_reply(env.oracle(wording) or "") for wording in range(WORDINGS + 1)]
+            replies = [parse_reply(env.oracle(paraphrase) or "") for paraphrase in range(WORDINGS + 1)]
             assert len({reply.action for reply in replies}) == 1
             assert len({reply.thought for reply in replies}) == WORDINGS and replies[0] == replies[WORDINGS]
             env.step(replies[0].action)

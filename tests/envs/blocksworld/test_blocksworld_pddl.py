@@ -258,7 +258,7 @@ def test_unusable_paths_are_named(tmp_path: Path) -> None:
             match=f"^{option}='.*nowhere': there is no such file or folder; give .*a PDDL problem file",
         ):
             BlocksworldEnv(**{option: str(tmp_path / "nowhere")})
-        with pytest.raises(UnknownOption, match=f"{option}='' is no path"):
+        with pytest.raises(UnknownOption, match=f"{option}='' is not a path"):
             BlocksworldEnv(**{option: ""})
     with pytest.raises(MissingData, match=r"no \*\.pddl problem"):
         BlocksworldEnv(problems=str(tmp_path))

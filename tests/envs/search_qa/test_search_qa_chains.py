@@ -314,8 +314,8 @@ def test_the_expert_names_nobody_before_it_has_read_the_name() -> None:
     env = SearchQAEnv(dataset="musique", split="valid", topk=1)
     for task in env.task_ids():
         seen = env.reset(options={"task": task})[0]
-        for wording in range(4):
-            reply = env.oracle(wording) or ""
+        for paraphrase in range(4):
+            reply = env.oracle(paraphrase) or ""
             names = {h.entity for h in env.task.hops if h.entity in reply}
             assert all(n in seen for n in names)
         while not env.snapshot().over:

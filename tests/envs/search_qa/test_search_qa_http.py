@@ -17,7 +17,7 @@ from service_process import ServiceProcess
 from tstar_envs import Episode, ResetNeeded, RetrieverError, UnknownOption, make_group
 from tstar_envs.envs.search_qa.env import SearchQAEnv
 from tstar_envs.envs.search_qa.service import HttpSearcher
-from tstar_envs.evaluation.runner import Seat, Setting, play_missing
+from tstar_envs.evaluation.runner import Setting, Worker, play_missing
 from tstar_envs.evaluation.stats import summarise
 from tstar_envs.registry import find_entry
 
@@ -340,7 +340,7 @@ def test_a_failed_search_marks_the_episode_and_leaves_it_out() -> None:
         done: dict[tuple[str, int], Episode] = {}
         for _ in range(2):
             for episode in play_missing(
-                [Seat(env, Agent())], Setting(entry, "test"), [(task, 0) for task in tasks], done
+                [Worker(env, Agent())], Setting(entry, "test"), [(task, 0) for task in tasks], done
             ):
                 done[episode.task, 0] = episode
                 if down["left"] == 0:

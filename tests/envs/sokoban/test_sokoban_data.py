@@ -266,7 +266,7 @@ def test_missing_and_damaged_files(tmp_path: Path) -> None:
                 SokobanEnv(**{option: missing})
     with pytest.raises(MissingData, match="'auto', 'mini', an XSB"):
         SokobanEnv(data="nope")
-    with pytest.raises(UnknownOption, match="levels='' is no path"):
+    with pytest.raises(UnknownOption, match="levels='' is not a path"):
         SokobanEnv(levels="")
     (tmp_path / "LOUD.XSB").write_text("#####\n#@$.#\n#####\n")
     loud = SokobanEnv(levels=tmp_path)

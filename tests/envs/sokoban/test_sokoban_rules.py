@@ -367,9 +367,9 @@ def spoken_along_the_way(env: SokobanEnv, task: int) -> Iterator[Spoken]:
     env.reset(options={"task": task})
     room, _ = parse_level(env.level_text())
     info = {"step": 0}
-    while (reply := env.oracle(wording=info["step"])) is not None:
+    while (reply := env.oracle(paraphrase=info["step"])) is not None:
         boxes, player = env.state
-        actions = {parse_reply(env.oracle(wording) or "").action for wording in range(4)}
+        actions = {parse_reply(env.oracle(paraphrase) or "").action for paraphrase in range(4)}
         assert parse_reply(reply).action in actions
         info = env.step(reply)[4]
         yield Spoken(

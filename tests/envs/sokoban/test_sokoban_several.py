@@ -17,11 +17,11 @@ def cells_in(text: str) -> list[tuple[int, int]]:
     return [(int(row), int(column)) for row, column in re.findall(CELL, text)]
 
 
-def one_turn(env: SokobanEnv, wording: int) -> int:
+def one_turn(env: SokobanEnv, paraphrase: int) -> int:
     """Play the expert's reply, check what its thought says against what happens, and give the number of its moves."""
     _, cell = env.state
     width = env.level_text().index("\n")
-    reply = parse_reply(env.oracle(wording=wording) or "")
+    reply = parse_reply(env.oracle(paraphrase=paraphrase) or "")
     words = [word.lower() for word in reply.action.split(" || ")]
     assert 1 <= len(words) <= MOST_MOVES
     here, walked = divmod(cell, width), []
@@ -60,7 +60,7 @@ def test_a_turn_is_a_walk_and_a_line_of_pushes(difficulty: str) -> None:
         played = 0
         for turn in range(20):
             assert len({parse_reply(env.oracle(w) or "").action for w in range(4)}) == 1
-            played += one_turn(env, wording=task + turn)
+            played += one_turn(env, paraphrase=task + turn)
             turns += 1
             if env.over:
                 break

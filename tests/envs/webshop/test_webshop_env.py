@@ -172,8 +172,8 @@ def test_our_form_says_what_was_opened_and_read() -> None:
 
 def test_the_expert_leaves_another_product_for_what_it_has_seen() -> None:
     reasons: set[str] = set()
-    for wording in range(4):
-        shop = practice_shop(f"faults {wording}")
+    for paraphrase in range(4):
+        shop = practice_shop(f"faults {paraphrase}")
         env = WebShopEnv(shop=shop, split="train", horizon=60)
         for task_id in env.task_ids():
             task = shop.tasks[task_id]
@@ -185,17 +185,17 @@ def test_the_expert_leaves_another_product_for_what_it_has_seen() -> None:
                     shown = env.step(f"click[{product['asin'].lower()}]")[0]
                     reasons.add(
                         _reason_for_leaving(
-                            env, shop.catalogue.price(number), task.goal, product, wording, shown
+                            env, shop.catalogue.price(number), task.goal, product, paraphrase, shown
                         )
                     )
     assert reasons == {"price", "option", "attribute"}
 
 
 def _reason_for_leaving(
-    env: WebShopEnv, price: float, goal: Any, product: Any, wording: int, shown: str
+    env: WebShopEnv, price: float, goal: Any, product: Any, paraphrase: int, shown: str
 ) -> str:
     """Lets the expert read and go back; its reason for going back must be true and must have been shown."""
-    while "Action: click[< prev]" not in (reply := env.oracle(wording=wording) or ""):
+    while "Action: click[< prev]" not in (reply := env.oracle(paraphrase=paraphrase) or ""):
         shown += env.step(reply)[0]
         shown += env.step("click[< prev]")[0]  # from the page that the expert reads
     thought = reply.splitlines()[0]
@@ -326,8 +326,8 @@ def test_practice_is_fresh_and_winnable() -> None:
         env.reset(options={"task": task})
         goal = env.shop.tasks[task].goal
         assert goal["name"] not in shipped and goal["query"] not in held_out
-        for wording in range(env.horizon):
-            reply = env.oracle(wording)
+        for paraphrase in range(env.horizon):
+            reply = env.oracle(paraphrase)
             if reply is None:
                 break
             info = env.step(reply)[4]

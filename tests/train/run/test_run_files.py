@@ -49,7 +49,7 @@ def test_the_episodes_of_a_run_are_replayed_with_its_options(finished, capsys):
     assert (
         "options: topk=1" in printed
         and "config.json)" in printed
-        and "8 of 8 recordings are as they were" in printed
+        and "8 of 8 recordings are unchanged" in printed
     )
 
 

@@ -213,24 +213,24 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
     def _state_key(self, loaded: LoadedTask, state: State) -> str:
         return hash_state(state_hasher(loaded.task.id), self._state_fingerprint(loaded, state).encode())
 
-    def _oracle_step(self, loaded: LoadedTask, state: State, wording: int) -> tuple[str, str] | None:
+    def _oracle_step(self, loaded: LoadedTask, state: State, paraphrase: int) -> tuple[str, str] | None:
         from tstar_envs.envs.alfworld import expert  # lazy: most episodes do not need the planner
 
-        return expert.next_step(loaded.game, state.household, wording % expert.WORDINGS)
+        return expert.next_step(loaded.game, state.household, paraphrase % expert.WORDINGS)
 
     def _expert_step(
-        self, kind: str, loaded: LoadedTask, state: State, wording: int
+        self, kind: str, loaded: LoadedTask, state: State, paraphrase: int
     ) -> tuple[str, str] | None:
 
         from tstar_envs.envs.alfworld import expert
 
         if kind == "search":
             return expert.next_search_step(
-                loaded.game, state.household, state.seen, wording % expert.WORDINGS
+                loaded.game, state.household, state.seen, paraphrase % expert.WORDINGS
             )
-        return self._oracle_step(loaded, state, wording)
+        return self._oracle_step(loaded, state, paraphrase)
 
-    def _mistake(self, loaded: LoadedTask, state: State, rng: StableRandom) -> tuple[str, str]:
+    def _suboptimal_action(self, loaded: LoadedTask, state: State, rng: StableRandom) -> tuple[str, str]:
         from tstar_envs.envs.alfworld import expert
 
         return expert.mistake(loaded.game, state.household, rng)

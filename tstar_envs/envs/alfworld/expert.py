@@ -300,7 +300,7 @@ _THOUGHTS: dict[str, tuple[str, str, str, str]] = {
 
 
 def thought(
-    game: Game, household: Household, errands: tuple[Errand, ...], command: Command, wording: int
+    game: Game, household: Household, errands: tuple[Errand, ...], command: Command, paraphrase: int
 ) -> str:
     """Word the thought before the first command of errands."""
     errand = errands[0]
@@ -321,7 +321,7 @@ def thought(
     goal = game.goal
     thing = errand.thing if errand.verb not in ("", USE) else household.held
     again = goal.count == 2 and any(set(game.targets) & set(household.contents[r]) for r in game.destinations)
-    text = _THOUGHTS[key][wording].format(
+    text = _THOUGHTS[key][paraphrase].format(
         x=f"the {game.object_names[thing]}",
         k=goal.object_kind,
         r=f"the {game.receptacle_names[errand.receptacle]}",
@@ -339,16 +339,16 @@ _MISTAKES = ("I try this: {a}.", "Perhaps it helps to {a}.", "Next I {a}.", "It 
 
 
 @lru_cache(maxsize=4096)
-def next_step(game: Game, household: Household, wording: int = 0) -> tuple[str, str] | None:
+def next_step(game: Game, household: Household, paraphrase: int = 0) -> tuple[str, str] | None:
     """Choose the expert's thought and action; None if the game is won or lost.
 
-    ``wording`` counts modulo 4.
+    ``paraphrase`` counts modulo 4.
     """
     errands = plan(game, household)
     if not errands:
         return None
     command, text = first_command(game, household, errands)
-    return thought(game, household, errands, command, wording % WORDINGS), text
+    return thought(game, household, errands, command, paraphrase % WORDINGS), text
 
 
 def mistake(game: Game, household: Household, rng: StableRandom) -> tuple[str, str]:
@@ -417,7 +417,7 @@ def _say_mistake(text: str, rng: StableRandom) -> str:
 
 @lru_cache(maxsize=4096)
 def next_search_step(
-    game: Game, household: Household, seen: Seen, wording: int = 0
+    game: Game, household: Household, seen: Seen, paraphrase: int = 0
 ) -> tuple[str, str] | None:
     """Choose thought and action of the searching expert.
 
@@ -427,7 +427,7 @@ def next_search_step(
         game: the game.
         household: current state; only its seen part is used.
         seen: receptacles whose contents were seen.
-        wording: how the thought is put, counted modulo 4.
+        paraphrase: how the thought is put, counted modulo 4.
     """
     if game.won(household):
         return None
@@ -435,12 +435,12 @@ def next_search_step(
     errands = plan(game, believed) or _partial(game, believed)
     if errands:
         command, text = first_command(game, household, errands)
-        return thought(game, believed, errands, command, wording % WORDINGS), text
+        return thought(game, believed, errands, command, paraphrase % WORDINGS), text
     found = _look_around(game, household, seen)
     if found is None:
         return None
     errand, command = found
-    return thought(game, believed, (errand,), command, wording % WORDINGS), text_of(game, household, command)
+    return thought(game, believed, (errand,), command, paraphrase % WORDINGS), text_of(game, household, command)
 
 
 def _believed(game: Game, household: Household, seen: Seen) -> Household:

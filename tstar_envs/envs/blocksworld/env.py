@@ -191,10 +191,10 @@ class BlocksworldEnv(TextEnv[TaskView, State]):
     def _state_key(self, view: TaskView, state: State) -> str:
         return view.key(state)
 
-    def _oracle_step(self, view: TaskView, state: State, wording: int) -> tuple[str, str] | None:
-        return view.expert.next_step(state, wording)
+    def _oracle_step(self, view: TaskView, state: State, paraphrase: int) -> tuple[str, str] | None:
+        return view.expert.next_step(state, paraphrase)
 
-    def _mistake(self, view: TaskView, state: State, rng: StableRandom) -> tuple[str, str]:
+    def _suboptimal_action(self, view: TaskView, state: State, rng: StableRandom) -> tuple[str, str]:
         return view.expert.mistake(state, rng)
 
     @classmethod

@@ -217,7 +217,7 @@ WORDINGS = 4
 NOTHING_LEFT = "The goal holds already, so any operator ends the task."
 
 
-def explain(goal: Goal, language: Language, state: State, step: Step, last: bool, wording: int) -> str:
+def explain(goal: Goal, language: Language, state: State, step: Step, last: bool, paraphrase: int) -> str:
     """Word the thought before a step.
 
     Args:
@@ -226,13 +226,13 @@ def explain(goal: Goal, language: Language, state: State, step: Step, last: bool
         state: state before the step.
         step: step of an optimal plan.
         last: True if the goal holds after it.
-        wording: counts modulo ``WORDINGS``.
+        paraphrase: counts modulo ``WORDINGS``.
     """
     clauses: list[str] = []
     for found in tower_progress(goal, state, step.operator.block):
         clauses += language.in_place(found, goal) if isinstance(found, list) else [language.fact(found)]
     wordings, fact = _reason(goal, language, state, step, last)
-    decision = say(language, wordings, wording % WORDINGS, fact, step.operator)
+    decision = say(language, wordings, paraphrase % WORDINGS, fact, step.operator)
     if not clauses:
         return decision
     return _sentence(language, f"{'; '.join(dict.fromkeys(clauses))}. {decision}")  # without repeated facts
@@ -282,11 +282,11 @@ def _freed(goal: Goal, state: State, block: int) -> Fact:
     return min(open_facts, key=lambda fact: fact.block == block)
 
 
-def say(language: Language, wordings: tuple[str, ...], wording: int, fact: Fact, operator: Operator) -> str:
-    """Fill a wording of a reason with a fact and an operator."""
+def say(language: Language, wordings: tuple[str, ...], paraphrase: int, fact: Fact, operator: Operator) -> str:
+    """Fill a template of a reason with a fact and an operator."""
     block, beneath = operator.block, operator.under if operator.under >= 0 else operator.block
     under = fact.under if fact.under >= 0 else fact.block
-    text = wordings[wording].format(
+    text = wordings[paraphrase].format(
         w=language.wish(fact),
         x=language.block(block),
         y=language.block(under),
@@ -345,12 +345,12 @@ class Expert:
             found = (len(plan), plan[0] if plan else None)  # another thread may have evicted it
         return found
 
-    def next_step(self, state: State, wording: int = 0) -> tuple[str, str]:
-        """Choose the expert's thought and action; ``wording`` counts modulo 4."""
+    def next_step(self, state: State, paraphrase: int = 0) -> tuple[str, str]:
+        """Choose the expert's thought and action; ``paraphrase`` counts modulo 4."""
         left, step = self._plan(state)
         if step is None:  # the goal holds at the start
             return NOTHING_LEFT, self._language.action(legal_operators(state, towers(state))[0])
-        thought = explain(self._goal, self._language, state, step, left == 1, wording)
+        thought = explain(self._goal, self._language, state, step, left == 1, paraphrase)
         return thought, self._language.action(step.operator)
 
     def mistake(self, state: State, rng: StableRandom) -> tuple[str, str]:

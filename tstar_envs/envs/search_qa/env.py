@@ -221,10 +221,10 @@ class SearchQAEnv(TextEnv[Task, State]):
     def _state_fingerprint(self, task: Task, state: State) -> str:
         return f"{state.seen!r}\0{state.answer!r}"
 
-    def _oracle_step(self, task: Task, state: State, wording: int) -> tuple[str, str] | None:
-        return expert.next_step(task, state, wording)
+    def _oracle_step(self, task: Task, state: State, paraphrase: int) -> tuple[str, str] | None:
+        return expert.next_step(task, state, paraphrase)
 
-    def _mistake(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
+    def _suboptimal_action(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
         return expert.mistake(task, state, rng)
 
     @classmethod

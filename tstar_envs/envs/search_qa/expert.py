@@ -85,7 +85,7 @@ def thought(
         position: index of the next hop; the number of hops means the answer.
         again: True if an earlier query for this hop failed.
         answer: the golden answer.
-        rng: source of the random wording.
+        rng: source of the random paraphrase.
     """
     if position == len(hops):
         if not compares(kind):
@@ -105,20 +105,20 @@ def thought(
     return rng.choice(wordings).format(f=fact(hops[position - 1], rng), e=entity)
 
 
-def next_step(task: Task, state: State, wording: int = 0) -> tuple[str, str] | None:
+def next_step(task: Task, state: State, paraphrase: int = 0) -> tuple[str, str] | None:
     """Choose the expert's thought and action.
 
     Args:
         task: the question with its hops.
         state: current state of the episode.
-        wording: chooses among the wordings of the thought (demonstrations vary it).
+        paraphrase: chooses among the wordings of the thought (demonstrations vary it).
 
     Returns:
         None if the episode is over, or if every query for a hop has failed.
     """
     if state.answer is not None:
         return None
-    rng = StableRandom(f"{task.id}/{len(state.cache)}/{wording}")
+    rng = StableRandom(f"{task.id}/{len(state.cache)}/{paraphrase}")
     tried = {query_key(key) for key, _ in state.cache}
     for position, hop in enumerate(task.hops):
         if hop.passage in state.seen:

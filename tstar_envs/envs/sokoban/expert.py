@@ -78,7 +78,7 @@ def expert_thought(
     step: str,
     pushes: bool,
     away: bool,
-    wording: int,
+    paraphrase: int,
 ) -> str:
     """Word the expert's thought before a move.
 
@@ -90,15 +90,15 @@ def expert_thought(
         templates = _PUSH_ROUND if pushes else _WALK_ROUND
     else:
         templates = _PUSH if pushes else _WALK
-    return templates[wording % len(templates)].format(
+    return templates[paraphrase % len(templates)].format(
         box=box, way=way, stand=stand, player=player, target=target, step=step
     )
 
 
-def wrong_thought(*, box: str, way: str, player: str, target: str, pushes: bool, wording: int) -> str:
+def wrong_thought(*, box: str, way: str, player: str, target: str, pushes: bool, paraphrase: int) -> str:
     """Word a plausible thought before a wrong move."""
     templates = _WRONG_PUSH if pushes else _WRONG_WALK
-    return templates[wording % len(templates)].format(box=box, way=way, player=player, target=target)
+    return templates[paraphrase % len(templates)].format(box=box, way=way, player=player, target=target)
 
 
 MOST_KNOWN = 4096  # cached states with solutions per level
@@ -151,7 +151,7 @@ class Expert:
             state, _ = transition(self._task.room, state, LETTERS.index(letter))
             self._known[state] = moves[number:]
 
-    def next_step(self, state: State, wording: int) -> tuple[str, str] | None:
+    def next_step(self, state: State, paraphrase: int) -> tuple[str, str] | None:
         """Choose the expert's thought and action; None if the state is lost."""
         moves = self.plan(state)
         if moves is None:
@@ -183,7 +183,7 @@ class Expert:
             step=step,
             pushes=walk == 0,
             away=then > now,
-            wording=wording,
+            paraphrase=paraphrase,
         )
         return thought, " || ".join(DIRECTIONS[LETTERS.index(letter)] for letter in turn)
 
@@ -225,6 +225,6 @@ class Expert:
             player=text.place(room, player),
             target=text.place(room, rng.choice(list(cells(room.targets)))),
             pushes=pushes,
-            wording=rng.below(2),
+            paraphrase=rng.below(2),
         )
         return thought, DIRECTIONS[direction]

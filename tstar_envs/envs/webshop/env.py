@@ -183,10 +183,10 @@ class WebShopEnv(TextEnv[Task, State]):
     def _state_fingerprint(self, task: Task, state: State) -> str:
         return state.key()
 
-    def _oracle_step(self, task: Task, state: State, wording: int) -> tuple[str, str] | None:
-        return expert.next_step(self.shop.catalogue, task, state, wording)
+    def _oracle_step(self, task: Task, state: State, paraphrase: int) -> tuple[str, str] | None:
+        return expert.next_step(self.shop.catalogue, task, state, paraphrase)
 
-    def _mistake(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
+    def _suboptimal_action(self, task: Task, state: State, rng: StableRandom) -> tuple[str, str]:
         return expert.mistake(self.shop.catalogue, task, state, rng)
 
     @classmethod

@@ -186,11 +186,11 @@ THOUGHTS: dict[str, tuple[str, str, str, str]] = {
 }
 
 
-def thought(reason: str, wording: int, action: str, attributes: Sequence[str], detail: str) -> str:
+def thought(reason: str, paraphrase: int, action: str, attributes: Sequence[str], detail: str) -> str:
     """Word a thought in one of four wordings."""
     wordings = THOUGHTS[reason]
     wanted = " and ".join(attributes) or "what is asked for"
-    return wordings[wording % len(wordings)].format(a=action, w=wanted, d=detail or wanted)
+    return wordings[paraphrase % len(wordings)].format(a=action, w=wanted, d=detail or wanted)
 
 
 LONGEST_PLAN = 60
@@ -287,13 +287,13 @@ def _why_open(product: Product, task: Task) -> tuple[str, str]:
     return ("open by title", " and ".join(shown)) if shown else ("open", "")
 
 
-def next_step(catalogue: Catalogue, task: Task, state: State, wording: int) -> tuple[str, str] | None:
+def next_step(catalogue: Catalogue, task: Task, state: State, paraphrase: int) -> tuple[str, str] | None:
     """Choose the expert's thought and action."""
     step = next_action(catalogue, task, state)
     if step is None:
         return None
     action, reason, detail = step
-    return thought(reason, wording, parse_action(action).argument, task.goal["attributes"], detail), action
+    return thought(reason, paraphrase, parse_action(action).argument, task.goal["attributes"], detail), action
 
 
 def distance(catalogue: Catalogue, task: Task, state: State) -> float | None:

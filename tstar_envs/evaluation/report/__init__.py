@@ -1,4 +1,4 @@
-"""Report: one self-contained page about evaluations."""
+"""Report: one self-contained HTML page about evaluations."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 __all__ = ["EPISODES", "write_report"]
 
 
-EPISODES = 20  # of each file, for the part that shows two agents side by side
+EPISODES = 20  # per file, for the side-by-side view of two agents
 
 
 @dataclass(frozen=True)
 class Written:
-    """What came of a report.
+    """Summary of a written report.
 
     Attributes:
-        path: the page.
-        files: how many evaluations it is about.
-        passed_over: other ``.jsonl`` files of the folders given.
+        path: path of the page.
+        files: number of evaluations on it.
+        passed_over: other ``.jsonl`` files in the given folders.
         empty: files without an episode, which are left out.
-        size: in bytes.
+        size: size in bytes.
     """
 
     path: Path
@@ -60,19 +60,19 @@ class Written:
 def write_report(
     given: Sequence[Path], out: Path, prices: PriceTable, *, episodes: int = EPISODES, title: str = ""
 ) -> Written:
-    """Write a page about evaluations; it needs no other file and no network.
+    """Write a self-contained HTML page about evaluations.
 
     Args:
-        given: files that ``eval --out`` wrote, and folders of them.
-        out: the page; what stood there is replaced once the new page is whole.
-        prices: of models.
-        episodes: the most of each file that the page holds whole.
-        title: of the page.
+        given: files written by ``eval --out``, and folders of them.
+        out: path of the page; an existing file is replaced atomically.
+        prices: price table.
+        episodes: maximum number of episodes per file that the page holds step by step.
+        title: title of the page.
 
     Raises:
         MissingExtra: jinja2 is not installed.
-        MissingData: a file is not there.
-        BadData: a file is none of episodes, or no file holds an episode with a result.
+        MissingData: a file does not exist.
+        BadData: not a file of episodes, or no file has an episode with a result.
         UnknownOption: a folder holds no evaluation.
         WriteFailed: the page cannot be written.
     """
@@ -103,7 +103,7 @@ def write_report(
 
 
 def render(environment: Environment, evaluations: Sequence[Evaluation], *, episodes: int, title: str) -> str:
-    """The page as HTML."""
+    """Render the page as HTML."""
     boards = make_boards(evaluations, agent_names(evaluations))
     comparisons, not_compared = paired(boards)
     sums, costs_by_board = cost_rows(boards)
@@ -138,7 +138,7 @@ def render(environment: Environment, evaluations: Sequence[Evaluation], *, episo
 
 
 def _facts(boards: Sequence[Board], evaluations: Sequence[Evaluation]) -> str:
-    """What the page is about, in a line."""
+    """Summarize the contents of the page in one line."""
     agents = len({player.name for board in boards for player in board.players})
     environments = len({board.env for board in boards})
     episodes = sum(evaluation.summary.episodes + evaluation.summary.errors for evaluation in evaluations)
@@ -152,8 +152,8 @@ def _facts(boards: Sequence[Board], evaluations: Sequence[Evaluation]) -> str:
 
 
 def _prices(sums: Sequence[CostRow]) -> str:
-    """Whose prices, in words; "" where no agent's money is known."""
-    known = [row.accounts for row in sums if row.accounts.cost is not None]
+    """Describe the source of the prices; "" if no cost is known."""
+    known = [row.costs for row in sums if row.costs.cost is not None]
     if not known:
         return ""
     return loading.clean(
@@ -188,7 +188,7 @@ def _environment() -> Environment:
 
 
 def _source(name: str) -> str:
-    """One of our own files, to stand in the page as it is."""
+    """Read one of our own files, to be inlined in the page."""
     return (
         resources.files("tstar_envs.evaluation.report")
         .joinpath("templates", name)

@@ -1,4 +1,4 @@
-"""Boards: evaluations that may stand side by side, and names of agents."""
+"""Boards: groups of comparable evaluations, and names of agents."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _APART = (
 
 
 def agent_names(evaluations: Sequence[Evaluation]) -> list[str]:
-    """A name for each file's agent, such that no environment has two files of one name.
+    """Name each file's agent, so that no environment has two files of one name.
 
-    Files of one agent and model share a name. Where an environment has several, what differs in their settings is added to the name
-    of all of them; where nothing does, the folder, then the file.
+    Files of one agent and model share a name. If an environment has several, their names include the settings that differ; if none do, the
+    folder, then the file.
     """
     plain = [clean(e.recorded.agent, MOST_NAME) for e in evaluations]
     names = list(plain)
@@ -46,7 +46,7 @@ def agent_names(evaluations: Sequence[Evaluation]) -> list[str]:
             for place in places:
                 message = add(evaluations[place])
                 names[place] = f"{plain[place]} ({clean(message, MOST_NAME)})" if message else plain[place]
-    if _clash(evaluations, names):  # two folders with files of one name
+    if _clash(evaluations, names):  # two folders with files of the same name
         names = [
             f"{name} ({clean(str(e.path), MOST_NAME)})" for name, e in zip(plain, evaluations, strict=True)
         ]
@@ -58,7 +58,7 @@ def _clash(evaluations: Sequence[Evaluation], names: Sequence[str]) -> bool:
 
 
 def _settings(evaluations: Sequence[Evaluation]) -> Callable[[Evaluation], str]:
-    """A function that names the settings in which several files of one agent and environment differ."""
+    """Make a function that names the settings in which several files of one agent and environment differ."""
 
     def flat(evaluation: Evaluation) -> dict[str, str]:
         chosen = evaluation.settings.get("agent_settings")
@@ -85,14 +85,14 @@ def _file(evaluation: Evaluation) -> str:
 
 @dataclass(frozen=True)
 class BoardEntry:
-    """An agent on a board: its name on the page, and its file."""
+    """Agent on a board: its name on the page, and its file."""
 
     name: str
     evaluation: Evaluation
 
     @property
     def options(self) -> str:
-        """The environment's options as text."""
+        """Options of the environment as text."""
         if self.evaluation.recorded.options is None:
             return "not recorded"
         return (
@@ -105,18 +105,18 @@ class BoardEntry:
 
 @dataclass
 class Board:
-    """A set of tasks, and who played it.
+    """Board: a set of tasks, and the agents that played it.
 
     Attributes:
         env: Gymnasium id.
-        tier: of the data.
-        rules: version of the rules.
-        split: of the tasks.
-        tasks: how many.
-        of: what they are: a panel with its hash, all or some of it, or no panel.
-        whole: whether they are all tasks of a panel.
-        players: in the order given.
-        letter: distinguishes several boards of one environment, "" where there is only one.
+        tier: data tier.
+        rules: rules version.
+        split: split of the tasks.
+        tasks: number of tasks.
+        of: description of the tasks: an evaluation set with its hash, all or some of it, or none.
+        whole: True if they are all tasks of an evaluation set.
+        players: agents in the given order.
+        letter: letter that distinguishes several boards of one environment, "" if there is only one.
     """
 
     env: str
@@ -131,25 +131,25 @@ class Board:
 
     @property
     def title(self) -> str:
-        """Short id, with the letter where there is one."""
+        """Short id, with the letter if there is one."""
         return f"{short_id(self.env)} [{self.letter}]" if self.letter else short_id(self.env)
 
     @property
     def described(self) -> str:
-        """How many tasks of what."""
+        """Number and description of the tasks."""
         return self.of if " tasks of " in self.of else f"{counted(self.tasks, 'task')}, {self.of}"
 
     @property
     def options_differ(self) -> bool:
-        """Whether its players met the environment under different options."""
+        """True if its agents used different options of the environment."""
         return len({player.options for player in self.players}) > 1
 
 
 def make_boards(evaluations: Sequence[Evaluation], names: Sequence[str]) -> list[Board]:
-    """Put every file on a board, in the order of the table of environments.
+    """Group files into boards, in the order of the table of environments.
 
-    Two files share a board when environment, rules version, tier, split and tasks are the same, and nothing says that the tasks hold
-    something else: not their panels' hashes, and, under equal options, not what was shown first.
+    Two files share a board if environment, rules version, tier, split and tasks are the same, and there is no sign of different task
+    contents: different hashes of their evaluation sets or, under equal options, different first observations.
     """
     boards: list[Board] = []
     for evaluation, name in zip(evaluations, names, strict=True):
@@ -179,7 +179,7 @@ def make_boards(evaluations: Sequence[Evaluation], names: Sequence[str]) -> list
 
 
 def notices(boards: Sequence[Board]) -> list[str]:
-    """What a reader must know before figures are set side by side."""
+    """List caveats for readers who compare figures."""
     message = []
     for env in dict.fromkeys(board.env for board in boards):
         those = [board for board in boards if board.env == env]
@@ -198,15 +198,15 @@ def notices(boards: Sequence[Board]) -> list[str]:
                 if player.evaluation.summary.errors:
                     lost = f"{counted(player.evaluation.summary.errors, 'episode')} of {player.name} on {board.title}"
                     message.append(
-                        f"{lost} ended in an error and are in no rate; the same eval again repeats them."
+                        f"{lost} ended in an error and are excluded from all rates; run the same eval again to repeat them."
                     )
-                for note in usage_notes(player.evaluation.accounts.usage, player.evaluation.max_tokens):
+                for note in usage_notes(player.evaluation.costs.usage, player.evaluation.max_tokens):
                     message.append(f"{player.name} on {board.title}: {note}.")
     return message
 
 
 def differing(board: Board, others: Sequence[Board]) -> str:
-    """What tasks, and of the split, tier and rules version what is not the same on all boards."""
+    """Describe the tasks, and those of split, tier and rules version that differ between boards."""
     facts = {"split": board.split, "tier": board.tier, "rules": board.rules}
     differ = [
         f"{name} {value}"
@@ -221,7 +221,7 @@ def _together(one: BoardEntry, other: BoardEntry) -> bool:
 
 
 def comparable(one: BoardEntry, other: BoardEntry) -> bool:
-    """Whether nothing says that two agents played different things: rules, tier, split, panel, or what was shown first."""
+    """Check whether rules, tier, split, evaluation set and first observations of two agents agree."""
     a, b = one.evaluation, other.evaluation
     if a.recorded.played_on != b.recorded.played_on:
         return False
@@ -231,13 +231,13 @@ def comparable(one: BoardEntry, other: BoardEntry) -> bool:
 
 
 def same_contents(one: Evaluation, other: Evaluation) -> bool:
-    """Whether all tasks that both have a result of began alike."""
+    """Check whether all common tasks with results began alike."""
     first, second = one.recorded.tasks, other.recorded.tasks
     return all(first[task][0].shown == second[task][0].shown for task in first.keys() & second.keys())
 
 
 def _tasks_of(evaluation: Evaluation) -> tuple[str, bool]:
-    """What tasks a file is about, in words, and whether they are a whole panel."""
+    """Describe the tasks of a file, and whether they are a whole evaluation set."""
     if not evaluation.panel:
         return "not of a panel", False
     version, _, digest = evaluation.panel.partition(" ")

@@ -1,4 +1,4 @@
-"""Episodes that the page holds step by step, within a bound on its size."""
+"""Episodes shown step by step on the page, within a size limit."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tstar_envs.record import Episode, read_episodes
 from tstar_envs.utils import script_json
 
 MOST_DATA = 8_000_000  # characters of all episodes together
-MOST_STEPS = 200  # of an attempt
-MOST_SAMPLES = 3  # of a task
+MOST_STEPS = 200  # per attempt
+MOST_SAMPLES = 3  # per task
 _NOTHING = -1
 
 
 @dataclass
 class Browsable:
-    """What the page's script gets.
+    """Data for the page's script.
 
     Attributes:
-        data: ``texts``, ``agents`` and ``settings`` (environments, with their tasks and episodes); texts are referred to by place.
-        kept: episodes in it.
-        episodes: of all files.
-        over: episodes that were chosen but left out because the data would have grown beyond the bound.
+        data: ``texts``, ``agents`` and ``settings`` (environments, with their tasks and episodes); texts are referenced by index.
+        kept: number of episodes in it.
+        episodes: number of episodes in all files.
+        over: chosen episodes that were dropped because of the size limit.
     """
 
     data: dict[str, Any]
@@ -38,7 +38,7 @@ class Browsable:
 
 
 class _Texts:
-    """Texts by place; equal ones are kept once. What has been added can be taken back."""
+    """Deduplicated texts by index. Additions can be rolled back."""
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
@@ -58,15 +58,14 @@ class _Texts:
 
 
 def browsable(boards: Sequence[Board], episodes: int, most: int = MOST_DATA) -> Browsable:
-    """Choose and read episodes.
+    """Choose and read the episodes.
 
-    Tasks that more of an environment's agents have come first, then those where outcomes differ; the choice is the same for all of
-    them, so that agents can be set side by side.
+    Tasks that more of an environment's agents have come first, then those with different outcomes. The choice is the same for all agents,
+    for side-by-side comparison.
 
     Args:
-        boards: whose files are read again.
-        episodes: of each file, at most.
-        most: characters of all of them.
+        episodes: maximum per file.
+        most: maximum number of characters in total.
 
     Raises:
         BadData: a file has changed since it was read.
@@ -109,7 +108,7 @@ def browsable(boards: Sequence[Board], episodes: int, most: int = MOST_DATA) -> 
 
 
 def _settings(players: Iterable[BoardEntry]) -> dict[str, list[BoardEntry]]:
-    """Agents by what they played on: the key is the short id, with what differs added where the id is not unique."""
+    """Group agents by what they played; the key is the short id, plus any differences."""
     by_facts: dict[tuple[str, ...], list[BoardEntry]] = {}
     for player in players:
         by_facts.setdefault(tuple(player.evaluation.recorded.played_on[name] for name in SAME), []).append(
@@ -128,7 +127,7 @@ def _settings(players: Iterable[BoardEntry]) -> dict[str, list[BoardEntry]]:
 
 
 def _ranked(players: Sequence[BoardEntry]) -> list[str]:
-    """All tasks, those first that are best to look at; chance, but always the same, decides among equals."""
+    """Rank all tasks by interest; ties are broken by a fixed random order."""
     outcomes: dict[str, list[float]] = {}
     for player in players:
         for task in player.evaluation.played:
@@ -143,7 +142,7 @@ def _ranked(players: Sequence[BoardEntry]) -> list[str]:
 
 
 def _chosen(player: BoardEntry, ranks: Mapping[str, int], most: int) -> list[Episode]:
-    """The first episodes of a file by the rank of their tasks; only tasks that can be among them are held in memory."""
+    """Select the first episodes of a file by the rank of their tasks, holding only candidates in memory."""
     tasks = set(sorted(player.evaluation.played, key=ranks.__getitem__)[:most])
     kept = latest(
         e for e in read_episodes(player.evaluation.path) if e.task in tasks and e.sample < MOST_SAMPLES
@@ -189,7 +188,7 @@ def _episode(episode: Episode, agent: int, texts: _Texts) -> dict[str, Any]:
 
 
 def _earlier(attempt: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool, str, bool, str]]:
-    """The steps of an earlier attempt, which a record holds as it came."""
+    """Iterate over the steps of an earlier attempt, which the record holds verbatim."""
     steps = attempt.get("steps")
     for step in steps if isinstance(steps, list) else ():
         if isinstance(step, dict):
@@ -246,7 +245,7 @@ def _attempt(
 
 
 def _says_more(reply: str, thought: str, action: str) -> bool:
-    """Whether a reply holds words beside its thought and action."""
+    """Check whether a reply has text besides its thought and action."""
     if not action:
         return True
     return _words(reply) not in (
@@ -261,5 +260,5 @@ def _words(text: str) -> str:
 
 
 def _length(record: Mapping[str, Any]) -> int:
-    """About how many characters the numbers of an episode take in JSON."""
+    """Estimate the length in JSON of an episode's numbers."""
     return 120 + sum(150 + 60 * len(attempt["steps"]) for attempt in record["attempts"])

@@ -1,4 +1,4 @@
-"""Files of evaluations as the page needs them, and foreign text made fit for it."""
+"""Loading of evaluation files for the page, and sanitizing of foreign text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tstar_envs.data.files import find_files
 from tstar_envs.errors import BadData, MissingData, UnknownOption
-from tstar_envs.evaluation.cost import Accounts, PriceTable, account
+from tstar_envs.evaluation.cost import CostSummary, PriceTable, summarise_costs
 from tstar_envs.evaluation.log import SETTINGS, Recorded, collect, latest, settings_of, settings_path
 from tstar_envs.evaluation.report.paper import Part, parts
 from tstar_envs.evaluation.stats import Summary, summarise
@@ -21,30 +21,30 @@ NONE = "\N{EN DASH}"
 
 
 def clean(text: str, most: int = MOST_TEXT) -> str:
-    """Text as a page may show it (``printable``), at most ``most`` characters of it; a cut says how many more."""
-    text = redacted(text)  # before a cut could leave the beginning of a secret
+    """Make text safe for the page (``printable``), truncated to ``most`` characters with a note."""
+    text = redacted(text)  # before truncation could leave the beginning of a secret
     if len(text) <= most:
         return printable(text)
     return f"{printable(text[:most])}… ({len(text) - most:,} more characters)"
 
 
 def percent(value: float | None) -> str:
-    """A share of 1 in percent, without the sign."""
+    """Format a share in percent, without the sign."""
     return NONE if value is None else f"{100 * value:.1f}"
 
 
 def spread(bounds: tuple[float, float] | None) -> str:
-    """An interval of a share, in percent."""
+    """Format an interval of a share, in percent."""
     return "" if bounds is None else f"{100 * bounds[0]:.1f} to {100 * bounds[1]:.1f}"
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A number with thousands apart."""
+    """Format a number with thousands separators."""
     return NONE if value is None else f"{value:,.{digits}f}"
 
 
 def seconds(value: float | None) -> str:
-    """A duration: 12.3 s, 45 ms, or less than a millisecond."""
+    """Format a duration: 12.3 s, 45 ms, or less than a millisecond."""
     if value is None:
         return NONE
     if value >= 1:
@@ -53,31 +53,31 @@ def seconds(value: float | None) -> str:
 
 
 def points(value: float, digits: int = 1) -> str:
-    """A difference of shares in percentage points, with its sign."""
+    """Format a difference of shares in percentage points, with its sign."""
     shown = f"{100 * value:+.{digits}f}"
     return shown.replace("-", "\N{MINUS SIGN}")
 
 
 def short_id(env: str) -> str:
-    """``Sokoban-easy`` for ``tstar/Sokoban-easy``."""
+    """Shorten ``tstar/Sokoban-easy`` to ``Sokoban-easy``."""
     return env.removeprefix("tstar/")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one file says.
+    """Contents of one evaluation file.
 
     Attributes:
-        path: of the file, as it was found.
-        recorded: what it was played on, and the outcome of each task.
-        settings: ``FILE.config.json``, empty where there is none.
-        model: behind the agent, "" if there is none.
-        panel: name and hash of the panel that its tasks are of, "" if of none.
-        summary: the figures.
-        accounts: what it cost.
-        parts: success and scores of the kinds of tasks that the paper's tables have.
-        progress: how far each episode came, and whether it solved its task, where that was measured.
-        played: ids of the tasks, also of those whose episodes ended in errors alone.
+        path: path of the file.
+        recorded: environment and outcomes per task.
+        settings: ``FILE.config.json``, empty if missing.
+        model: model of the agent, "" if none.
+        panel: name and hash of the evaluation set, "" if none.
+        summary: statistics.
+        costs: cost.
+        parts: success and scores of the kinds of tasks in the paper's tables.
+        progress: progress and success of each episode, if measured.
+        played: task ids, including tasks of which all episodes ended in errors.
     """
 
     path: Path
@@ -86,37 +86,37 @@ class Evaluation:
     model: str
     panel: str
     summary: Summary
-    accounts: Accounts
+    costs: CostSummary
     parts: dict[str, Part]
     progress: list[tuple[float, bool]]
     played: frozenset[str]
 
     @property
     def env(self) -> str:
-        """The Gymnasium id."""
+        """Gymnasium id."""
         return self.recorded.played_on["env"]
 
     @property
     def max_tokens(self) -> int | None:
-        """The bound on an answer of its model, None where none was recorded."""
+        """Token limit of an answer, None if it was not recorded."""
         chosen = self.settings.get("agent_settings")
         bound = chosen.get("max_tokens") if isinstance(chosen, dict) else None
         return bound if type(bound) is int else None
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the environment; empty also where they were not recorded."""
+        """Options of the environment; also empty if they were not recorded."""
         return self.recorded.options or {}
 
 
 def find_evaluations(given: Sequence[Path]) -> tuple[list[Path], int]:
-    """The files that were meant: those given, and for a folder those below it that ``eval --out`` wrote.
+    """Find evaluation files: those given, and in folders those written by ``eval --out``.
 
     Returns:
-        The files, each once, in the order given, and how many other ``.jsonl`` files of folders were passed over.
+        The files, without duplicates, in the given order, and the number of other ``.jsonl`` files in the folders.
 
     Raises:
-        MissingData: there is nothing of that name.
+        MissingData: a path does not exist.
         UnknownOption: a folder holds no evaluation, or no file was given.
     """
     found: dict[Path, Path] = {}
@@ -144,10 +144,10 @@ def find_evaluations(given: Sequence[Path]) -> tuple[list[Path], int]:
 
 
 def read_evaluation(path: Path, prices: PriceTable) -> Evaluation | None:
-    """The figures of one file, None where it holds no episode yet.
+    """Read the results of one file; None if it has no episodes yet.
 
     Raises:
-        BadData: it is no file of episodes, or one of several evaluations, or its settings cannot be read.
+        BadData: not a file of episodes, a mix of several evaluations, or unreadable settings.
     """
     episodes: list[Episode] = []
     recorded = collect(path, _kept(read_episodes(path), episodes))
@@ -170,7 +170,7 @@ def read_evaluation(path: Path, prices: PriceTable) -> Evaluation | None:
         model=model,
         panel=panels.pop(),
         summary=summarise(played),
-        accounts=account(played, prices, model or None),
+        costs=summarise_costs(played, prices, model or None),
         parts=parts(good),
         progress=[
             (float(e.extra["progress"]), e.success)

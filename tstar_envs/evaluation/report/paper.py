@@ -1,4 +1,4 @@
-"""The paper's tables: columns, the figures that it printed, and one's own rows."""
+"""The paper's tables: columns, published figures, and rows of new evaluations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCE = (
 
 
 class PublishedRow(NamedTuple):
-    """One printed row: the model or group that it stands under, the method, and its figures as printed."""
+    """One published row: the model or group above it, the method, and its figures as printed."""
 
     group: str
     method: str
@@ -123,7 +123,7 @@ _NAMES = {
     "pick_cool_then_place_in_recep": "cool",
     "pick_two_obj_and_place": "pick2",
 }
-# ALFWorld's own sentences, for records from before they held the type; in this order, for "put a" begins several.
+# ALFWorld's goal sentences, for records without the task type. The order matters: several begin with "put a".
 _SENTENCES = {
     "pick2": r"(?:put|find) two ",
     "look": r"(?:look at|examine) ",
@@ -137,7 +137,7 @@ SINGLE, MULTI = ("NQ", "TriviaQA", "PopQA"), ("HotpotQA", "2WikiMultihopQA", "Mu
 
 @dataclass(frozen=True)
 class Part:
-    """A figure of a number of episodes, as a share of 1; ``bounds`` is its 95 % interval where it is a proportion."""
+    """Figure of a number of episodes, in [0, 1], with ``bounds`` (95 %) of a proportion."""
 
     value: float
     episodes: int
@@ -146,7 +146,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its heading, the environments whose file it is read from, and the part of it; an average has ``of`` others."""
+    """One column: heading, source environments, and part of their results; averages have ``of``."""
 
     heading: str
     envs: tuple[str, ...]
@@ -159,11 +159,11 @@ class PaperTable:
     """One of the paper's tables.
 
     Attributes:
-        name: for its address in the page.
-        caption: what it shows.
-        groups: heading over a number of columns, and how many.
-        columns: in the paper's order.
-        published: the paper's own rows.
+        name: anchor in the page.
+        caption: caption of the table.
+        groups: headings over several columns, with their widths.
+        columns: columns in the paper's order.
+        published: the paper's rows.
     """
 
     name: str
@@ -227,17 +227,17 @@ _MATCHED = {env for table in TABLES for column in table.columns if column.part =
 
 
 def parts(episodes: Sequence[Episode]) -> dict[str, Part]:
-    """The figures of the paper's columns: ``success``, ``score``, ``EM`` where it was measured, and of ALFWorld's types their success.
+    """Compute the figures of the paper's columns: ``success``, ``score``, ``EM`` if measured, and success per ALFWorld type.
 
     Args:
-        episodes: of one environment, those that have a result.
+        episodes: episodes of one environment that have a result.
     """
     if not episodes:
         return {}
     found = {"success": _success(episodes), "score": _mean([e.reward for e in episodes])}
     matches = [float(e.extra["em"]) for e in episodes if isinstance(e.extra.get("em"), int | float)]
-    if matches or episodes[0].env in _MATCHED:  # an agent that never answered has a result too, which is 0
-        matches += [0.0] * (len(episodes) - len(matches))  # an episode that never answered matches nothing
+    if matches or episodes[0].env in _MATCHED:  # an agent that never answered has a result too: 0
+        matches += [0.0] * (len(episodes) - len(matches))  # an episode without an answer matches nothing
         alike = all(e.extra.get("em", 0.0) == e.success for e in episodes)
         found["EM"] = found["success"] if alike else _mean(matches)
     if episodes[0].env.startswith("tstar/ALFWorld"):
@@ -249,17 +249,16 @@ def parts(episodes: Sequence[Episode]) -> dict[str, Part]:
 
 
 def household_type(episode: Episode) -> str:
-    """Which of ALFWorld's six types of task an episode is: as its record says, else as its task is worded; "" if neither shows it."""
+    """Determine the ALFWorld task type of an episode, from record or goal; "" if unknown."""
     message = _NAMES.get(str(episode.extra.get("task_type", "")), "")
     task = episode.instruction.removeprefix("Your task is to: ")
     return message or next((kind for kind, words in _SENTENCES.items() if re.match(words, task)), "")
 
 
 def row(table: PaperTable, found: Mapping[str, Mapping[str, Part]]) -> list[Part | None]:
-    """An agent's row.
+    """Build an agent's row.
 
     Args:
-        table: which.
         found: environment -> its parts, for the environments that the agent has played.
     """
     cells: list[Part | None] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from tstar_envs.evaluation.cost import Accounts, together
+from tstar_envs.evaluation.cost import CostSummary, add_costs
 from tstar_envs.evaluation.report.boards import Board, BoardEntry, comparable
 from tstar_envs.evaluation.report.loading import clean, short_id
 from tstar_envs.evaluation.report.paper import TABLES, PaperTable, Part, PublishedRow, row
@@ -18,13 +18,13 @@ from tstar_envs.utils import counted
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Success, by agent and board.
+    """Success by agent and board.
 
     Attributes:
         agents: names, the best first by ``means``.
-        rows: of each board, the figures of each agent, None where it has not played it.
-        means: of each agent over the boards that all have played; empty where there are fewer than two of these.
-        common: how many those are.
+        rows: per board, the figures of each agent, None if it has not played it.
+        means: mean of each agent over the boards that all agents have played; empty if there are fewer than two.
+        common: number of those boards.
     """
 
     agents: list[str]
@@ -35,7 +35,7 @@ class Leaderboard:
 
 @dataclass(frozen=True)
 class FigureRow:
-    """An agent's figures on a board; ``bounds`` is the 95 % interval of its success."""
+    """Agent's figures on a board; ``bounds`` is the 95 % interval of its success."""
 
     player: BoardEntry
     summary: Summary
@@ -43,23 +43,23 @@ class FigureRow:
 
     @property
     def solved(self) -> int:
-        """Episodes that solved their task."""
-        return self.player.evaluation.accounts.successes
+        """Number of episodes that solved their task."""
+        return self.player.evaluation.costs.successes
 
     @property
     def truncated(self) -> int:
-        """Episodes that ran out of steps."""
+        """Number of episodes that ran out of steps."""
         return round((self.summary.truncated or 0.0) * self.summary.episodes)
 
     @property
     def settings(self) -> list[tuple[str, str]]:
-        """What the file was made with, by name, and where it is."""
+        """Settings of the file by name, and its path."""
         evaluation = self.player.evaluation
         return [("file", clean(str(evaluation.path), 300)), *_flat(evaluation.settings)]
 
 
 def leaderboard(boards: Sequence[Board]) -> Leaderboard:
-    """Lay out who did how well; agents are ordered by their mean over what all have played, else as they were given."""
+    """Build the leaderboard; agents are ordered by their mean over common boards, else as given."""
     names = list(dict.fromkeys(player.name for board in boards for player in board.players))
     found = [{player.name: player.evaluation.summary for player in board.players} for board in boards]
     common = [
@@ -83,7 +83,7 @@ def leaderboard(boards: Sequence[Board]) -> Leaderboard:
 
 
 def figure_groups(boards: Sequence[Board]) -> list[tuple[Board, list[FigureRow]]]:
-    """The rows of each board, one per agent, the best first; agents without a result come last."""
+    """Build the rows of each board, one per agent, best first; agents without a result come last."""
     groups = []
     for board in boards:
         rows = []
@@ -105,7 +105,7 @@ def _flat(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 
 
 def bounds_of(summary: Summary) -> tuple[float, float] | None:
-    """The 95 % interval of a success rate: by task where tasks were played several times, else Wilson's."""
+    """Choose the 95 % interval of a success rate: by task if clustered, else Wilson's."""
     return summary.clustered or summary.wilson
 
 
@@ -117,11 +117,11 @@ class Paired:
     """One table of differences.
 
     Attributes:
-        title: environment, and the board where there are several.
-        tasks: what was compared on, in words.
+        title: environment, and the board if there are several.
+        tasks: description of the compared tasks.
         metric: ``success`` or ``score``.
-        warnings: what speaks against reading it as it stands.
-        rows: one for each pair of agents; p is corrected over all of them.
+        warnings: caveats.
+        rows: one per pair of agents; p is corrected over all of them.
     """
 
     title: str
@@ -132,10 +132,10 @@ class Paired:
 
 
 def paired(boards: Sequence[Board]) -> tuple[list[Paired], list[str]]:
-    """Compare within every board, and across the boards of an environment on the tasks that all of their agents have.
+    """Compare within every board, and across the boards of an environment on their common tasks.
 
     Returns:
-        The tables, and what could not be compared.
+        Tables, and descriptions of boards that could not be compared.
     """
     tables: list[Paired] = []
     message: list[str] = []
@@ -210,38 +210,38 @@ def _tables(title: str, players: Sequence[BoardEntry], caption: str) -> list[Pai
         for metric in METRICS
     )
     tables = [Paired(title, caption, "success", warnings, compare(success))]
-    if score != success:  # where every task is solved or not, the reward says no more
+    if score != success:  # if equal, the reward adds nothing
         tables.append(Paired(title, caption, "score", warnings, compare(score)))
     return tables
 
 
 @dataclass(frozen=True)
 class CostRow:
-    """The cost of an agent's episodes; ``where`` is a board's title, "" for all of them together."""
+    """Cost of an agent's episodes; ``where`` is the title of a board, "" for the total."""
 
     agent: str
     where: str
-    accounts: Accounts
+    costs: CostSummary
 
     @property
     def tokens_known(self) -> bool:
-        """Whether an endpoint reported the tokens of at least one request."""
-        return self.accounts.usage.calls > self.accounts.usage.uncounted
+        """True if an endpoint reported the tokens of at least one request."""
+        return self.costs.usage.calls > self.costs.usage.uncounted
 
 
 def cost_rows(boards: Sequence[Board]) -> tuple[list[CostRow], list[CostRow]]:
-    """The sums of each agent, and its parts on each board (of agents that ask a model, where they played on several boards)."""
+    """Compute the cost per agent, and per board for model agents on several boards."""
     sums, rows = [], []
     for name in dict.fromkeys(player.name for board in boards for player in board.players):
         mine = [
-            (board, player.evaluation.accounts)
+            (board, player.evaluation.costs)
             for board in boards
             for player in board.players
             if player.name == name
         ]
-        sums.append(CostRow(name, "", together([accounts for _, accounts in mine])))
+        sums.append(CostRow(name, "", add_costs([costs for _, costs in mine])))
         if len(mine) > 1:
-            rows += [CostRow(name, board.title, accounts) for board, accounts in mine if accounts.usage.calls]
+            rows += [CostRow(name, board.title, costs) for board, costs in mine if costs.usage.calls]
     return sums, rows
 
 
@@ -251,7 +251,7 @@ WIDTH, HEIGHT, FOOT = 330, 110, 18  # of a drawing; the foot holds the scale
 
 @dataclass(frozen=True)
 class Bin:
-    """Episodes that came so far: ``name`` says how far; places are those of the drawing."""
+    """Bin of a histogram: episodes with progress in the range ``name``, and coordinates in the drawing."""
 
     name: str
     solved: int
@@ -265,22 +265,22 @@ class Bin:
 
     @property
     def episodes(self) -> int:
-        """The number of episodes in the bin."""
+        """Number of episodes in the bin."""
         return self.solved + self.unsolved
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """An agent on a board.
+    """Histogram of progress of an agent on a board.
 
     Attributes:
-        board: where.
-        player: who.
-        bins: ten tenths, and the whole way.
-        mean: of the progress.
-        failed_mean: of the progress of episodes that did not solve their task, None without any.
-        unknown: episodes whose progress could not be determined.
-        most: episodes of the fullest bin, which has the drawing's height.
+        board: board of the tasks.
+        player: agent.
+        bins: ten tenths, and full progress.
+        mean: mean progress.
+        failed_mean: mean progress of unsolved episodes, None without any.
+        unknown: episodes whose progress could not be computed.
+        most: episodes in the fullest bin, which has the height of the drawing.
     """
 
     board: Board
@@ -293,7 +293,7 @@ class Histogram:
 
 
 def histograms(boards: Sequence[Board]) -> list[Histogram]:
-    """Histograms of all agents whose progress was measured."""
+    """Build the histograms of all agents with measured progress."""
     return [
         _histogram(board, player)
         for board in boards
@@ -303,10 +303,10 @@ def histograms(boards: Sequence[Board]) -> list[Histogram]:
 
 
 def counts(progress: Sequence[tuple[float, bool]]) -> list[tuple[int, int]]:
-    """Solved and unsolved episodes in each tenth of the way (0 counts as the first), and, last, at its end."""
+    """Count solved and unsolved episodes per tenth of progress, and last at full progress."""
     found = [[0, 0] for _ in range(TENTHS + 1)]
     for value, solved in progress:
-        # Values are shares of whole numbers: .3 must not fall below three tenths by rounding.
+        # 0 belongs to the first tenth. Values are ratios of integers: .3 must not fall below three tenths by rounding.
         place = TENTHS if value >= 1 else max(0, min(TENTHS - 1, int(value * TENTHS + 1e-9)))
         found[place][0 if solved else 1] += 1
     return [(solved, unsolved) for solved, unsolved in found]
@@ -352,7 +352,7 @@ def _histogram(board: Board, player: BoardEntry) -> Histogram:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure in an agent's row, and what must be said beside it."""
+    """Figure in an agent's row, with a note beside it."""
 
     part: Part
     note: str
@@ -360,7 +360,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class PaperView:
-    """A table with this page's own rows and the paper's, these by the model that they stand under."""
+    """One of the paper's tables with new rows and the published ones, grouped by model."""
 
     table: PaperTable
     rows: list[tuple[str, list[Cell | None]]]
@@ -368,7 +368,7 @@ class PaperView:
 
 
 def paper_views(boards: Sequence[Board]) -> list[PaperView]:
-    """The tables of which at least one figure is known."""
+    """Build the tables with at least one known figure."""
     names = list(dict.fromkeys(player.name for board in boards for player in board.players))
     played = {
         name: {b.env: p.evaluation for b in boards for p in b.players if p.name == name} for name in names

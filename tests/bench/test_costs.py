@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tstar_envs import BadData, Episode, MissingData, Step
 from tstar_envs.agents.base import Call, percentile, total
-from tstar_envs.evaluation.cost import Price, PriceTable, account, read_prices, together, usage_notes
+from tstar_envs.evaluation.cost import Price, PriceTable, add_costs, read_prices, summarise_costs, usage_notes
 
 
 def episode(*calls: Call, success: bool = False, seconds: tuple[float, ...] = ()) -> Episode:
@@ -40,7 +40,7 @@ def test_money_is_tokens_times_prices() -> None:
         ),
         episode(Call("act", 2.0, 0, 1_000_000, tries=3), success=True, seconds=(2.0, 4.0)),
     ]
-    found = account(played, TABLE, "m")
+    found = summarise_costs(played, TABLE, "m")
     assert found.cost == pytest.approx(2.0 + 4.0 + (2.0 + 0.5) + 8.0) and found.cost_per_success == found.cost
     assert (found.usage.calls, found.usage.retries, found.usage.cached_tokens) == (3, 2, 1_000_000)
     assert (
@@ -48,7 +48,7 @@ def test_money_is_tokens_times_prices() -> None:
         and found.reply_percentile(0.5) == 2.0
         and found.usage.percentile(1.0) == 3.0
     )
-    assert account(played[:1], TABLE, "m").cost_per_success is None, "nothing was solved"
+    assert summarise_costs(played[:1], TABLE, "m").cost_per_success is None, "nothing was solved"
     played[0].attempts.append(
         {
             "reward": 0.0,
@@ -57,12 +57,15 @@ def test_money_is_tokens_times_prices() -> None:
             "steps": [{"seconds": 0.5}, {"reply": "untimed"}],
         }
     )
-    assert account(played, TABLE, "m").reply_seconds == (0.5, 1.0, 2.0, 4.0)
-    assert account(played, TABLE, "other").cost is None and account(played, TABLE, None).cost is None
+    assert summarise_costs(played, TABLE, "m").reply_seconds == (0.5, 1.0, 2.0, 4.0)
+    assert (
+        summarise_costs(played, TABLE, "other").cost is None
+        and summarise_costs(played, TABLE, None).cost is None
+    )
 
 
 def test_an_endpoint_that_does_not_count_has_no_known_cost() -> None:
-    found = account([episode(Call("act", 1.0, 10, 10), Call("act", 1.0))], TABLE, "m")
+    found = summarise_costs([episode(Call("act", 1.0, 10, 10), Call("act", 1.0))], TABLE, "m")
     assert found.cost is None and (found.usage.calls, found.usage.uncounted, found.usage.input_tokens) == (
         2,
         1,
@@ -107,7 +110,7 @@ def test_the_shipped_table_has_a_date_and_dated_versions_have_the_plain_price() 
     ("text", "message"),
     [
         ("models = 3", "models must be tables"),
-        ("x = [", "is no TOML"),
+        ("x = [", "is not valid TOML"),
         ("price = 3", "unknown entry 'price'"),
         ("[models]\nm = { input = 1 }", "model 'm': needs input and output"),
         ("[models]\nm = { input = 1, output = 2, reasoning = 3 }", "may have cached_input"),
@@ -119,9 +122,9 @@ def test_the_shipped_table_has_a_date_and_dated_versions_have_the_plain_price() 
         (f"[models]\nm = {{ input = 0x{'f' * 1800}, output = 1 }}", "input must be a number"),
         (f"[models]\nm = [0x{'f' * 1900}, 0x{'f' * 50}]", "needs input and output"),
         (f"x = [\n{'9' * 1900}\n{'9' * 1900}{'9' * 1900}]", "a line of 3,801 characters"),
-        ("x = " + "[" * 1900, "is no TOML"),
-        ("x = " + "[\n" * 5000 + "]\n" * 5000, "is no TOML"),
-        ("x = " + "{ a = " * 300, "is no TOML"),
+        ("x = " + "[" * 1900, "is not valid TOML"),
+        ("x = " + "[\n" * 5000 + "]\n" * 5000, "is not valid TOML"),
+        ("x = " + "{ a = " * 300, "is not valid TOML"),
         (f"[models]\nm = {{ input = {'1_' * 900}1, output = 1 }}", "at most 1,000,000,000"),
         (".".join("a" * 200_000) + " = 1", "a line of 400,003 characters"),
         ("currency = 3", "currency must be a text, found 3"),
@@ -177,5 +180,5 @@ def test_what_was_cut_is_told() -> None:
         and "OLLAMA_CONTEXT_LENGTH" in miscounted
     )
     assert "--max-tokens)" in usage_notes(usage, None)[0] and usage_notes(total([record()]), 5) == []
-    both = account([episode(Call("act", 1.0, 1, 1, finish="length"))], TABLE, "m")
-    assert together([both, both]).usage.cut == 2
+    both = summarise_costs([episode(Call("act", 1.0, 1, 1, finish="length"))], TABLE, "m")
+    assert add_costs([both, both]).usage.cut == 2
