@@ -260,7 +260,7 @@ class Line(NamedTuple):
     number: int
     """Line number, from 1."""
     end: int
-    """Where to resume: byte offset of the next line in the uncompressed file, or number of the entry in a JSON list."""
+    """Position to resume from: byte offset of the next line in the uncompressed file, or number of the entry in a JSON list."""
 
 
 def stream_corpus(

@@ -53,7 +53,7 @@ class TreeConfig:
     enabled: bool = True
     """Compute step advantages from the values of the cognitive tree; off: the base algorithm's own advantages."""
     nodes: Literal["depth", "state"] = "depth"
-    """How steps are merged into nodes. depth: equal decisions at the same depth, decided by KL divergence (the paper); state: equal
+    """Rule that merges steps into nodes. depth: equal decisions at the same depth, decided by KL divergence (the paper); state: equal
     environment states at any depth, without KL divergence."""
     credit: Literal["value", "transition"] = "value"
     """Step credit. value: the value of the node that it leads to (the paper); transition: that value minus the value of the node it
@@ -63,12 +63,12 @@ class TreeConfig:
     kl_samples: Annotated[int, FROM_1] = 16
     """Samples per context that estimate the KL divergence (K in the paper)."""
     kl_over: Literal["action", "turn"] = "action"
-    """What the KL divergence compares. action: the action without a thought before it; turn: thought and action together."""
+    """Text that the KL divergence compares. action: the action without a thought before it; turn: thought and action together."""
     kl_estimator: Literal["mc", "exact"] = "mc"
     """Estimator of the KL divergence. mc: Monte Carlo over sampled actions; exact: a sum over the admissible actions, for environments that
     list them."""
     kl_symmetry: Literal["max", "mean", "forward"] = "max"
-    """How the two directions of the KL divergence are combined. max: the larger; mean: their mean; forward: only the one from the earlier
+    """Combination of the two directions of the KL divergence. max: the larger; mean: their mean; forward: only the one from the earlier
     trajectory to the later."""
     history: Literal["sequence", "state"] = "sequence"
     """Condition on the histories of steps that may merge. sequence: equal sequences of state-modifying actions (the paper); state: equal
@@ -95,7 +95,7 @@ class GraftConfig:
     surgical: bool = True
     """Train on the rectified thoughts with the surgical loss."""
     fallback: Literal["z_plus", "none", "z_plus_only"] = "z_plus"
-    """What replaces a rectified thought that is unusable. z_plus: the thought of the successful branch; none: nothing; z_plus_only: no
+    """Replacement for an unusable rectified thought. z_plus: the thought of the successful branch; none: nothing; z_plus_only: no
     thoughts are written, the successful branch's is always taken."""
     temperature: Annotated[float, FROM_0] = 1.0
     """Sampling temperature of rectified thoughts; 0 is greedy decoding."""
@@ -149,7 +149,7 @@ class OptimConfig:
     """Fraction of the training, at its end, over which the learning rate falls linearly to zero; 0 to 1. The end is that of --iterations,
     --episodes or --minutes, whichever comes first."""
     aggregation: Literal["token-mean", "episode-mean"] = "token-mean"
-    """How token losses are averaged. token-mean: every token has equal weight (DAPO, and the default); episode-mean: every episode has
+    """Averaging of token losses. token-mean: every token has equal weight (DAPO, and the default); episode-mean: every episode has
     equal weight, whatever its length (the original GRPO). Where failed episodes are longer than successful ones, token-mean weighs
     failures more."""
     max_logprob_difference: Annotated[float | None, ABOVE_0] = None
@@ -183,7 +183,7 @@ class RolloutConfig:
     temperature: Annotated[float, ABOVE_0] = 1.0  # the update divides by it
     """Sampling temperature in training, above 0."""
     context: Literal["concat", "step"] = "concat"
-    """What the policy reads at each turn. concat: the whole transcript; step: the task and the last turns (--rollout.history)."""
+    """Context of the policy at each turn. concat: the whole transcript; step: the task and the last turns (--rollout.history)."""
     history: Annotated[int, FROM_0] = 2
     """Earlier turns that the policy reads with --rollout.context step."""
     horizon: Annotated[int | None, FROM_1] = None

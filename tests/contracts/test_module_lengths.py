@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -47,3 +48,19 @@ def test_few_modules_have_a_single_importer_in_their_folder() -> None:
         and neighbour.name != "__init__.py"
     ]
     assert len(pieces) <= len(modules) / 10, pieces
+
+
+def test_docstrings_begin_with_a_name_or_a_verb():
+    """Not with a clause in place of a name: CONTRIBUTING.md has the rule."""
+    clauses = re.compile(r"(What|Whether|How|Who|Whose|Where|That|Those|Which|Why)\b")
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for package in ("tstar_envs", "tstar_train", "retriever")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        and clauses.match(node.value.value)
+    ]
+    assert not found, found

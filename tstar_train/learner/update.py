@@ -311,7 +311,7 @@ def _whole_or_not_at_all(
 
 @contextmanager
 def _abandoned_on_error(learner: Learner) -> Iterator[None]:
-    """Whose backward passes are calls that all ranks make together must hear that one of them will make no more."""
+    """Tell a learner with collective backward passes that no more of them follow, if the block fails."""
     try:
         yield
     except Exception:

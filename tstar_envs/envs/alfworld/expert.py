@@ -440,7 +440,9 @@ def next_search_step(
     if found is None:
         return None
     errand, command = found
-    return thought(game, believed, (errand,), command, paraphrase % WORDINGS), text_of(game, household, command)
+    return thought(game, believed, (errand,), command, paraphrase % WORDINGS), text_of(
+        game, household, command
+    )
 
 
 def _believed(game: Game, household: Household, seen: Seen) -> Household:

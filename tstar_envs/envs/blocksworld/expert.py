@@ -282,7 +282,9 @@ def _freed(goal: Goal, state: State, block: int) -> Fact:
     return min(open_facts, key=lambda fact: fact.block == block)
 
 
-def say(language: Language, wordings: tuple[str, ...], paraphrase: int, fact: Fact, operator: Operator) -> str:
+def say(
+    language: Language, wordings: tuple[str, ...], paraphrase: int, fact: Fact, operator: Operator
+) -> str:
     """Fill a template of a reason with a fact and an operator."""
     block, beneath = operator.block, operator.under if operator.under >= 0 else operator.block
     under = fact.under if fact.under >= 0 else fact.block
