@@ -1,4 +1,4 @@
-"""A trainer that turns the suite's vectorized episodes into T-STAR updates: ``python -m tstar_train --env hotpotqa``."""
+"""Trainer of agents with T-STAR: ``python -m tstar_train --env hotpotqa``."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -61,7 +61,7 @@ def _about_files(error: OSError) -> str:
 
 
 def _leave(code: int) -> None:
-    """End with this exit code even where standard output is closed, which Python would complain of at its own end."""
+    """Exit with this code, without Python's complaint about a closed standard output."""
     with suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.exit(code)

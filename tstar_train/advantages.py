@@ -218,7 +218,7 @@ def gigpo_step(
 
 
 def below_zero(advantages: Floats, weight: float) -> Floats:
-    """Advantages with those below zero multiplied by a weight (`optim.negative_weight`): max(A, 0) + weight * min(A, 0), any shape.
+    """Scale negative advantages (`optim.negative_weight`): max(A, 0) + weight * min(A, 0), any shape.
 
     Source: this project's own; arXiv 2505.12929 and 2506.01347 are why one would (`OptimConfig.negative_weight`).
     """

@@ -139,7 +139,7 @@ def _sum_of(state: dict[str, Any]) -> str:
 
 
 def link(file: Path, name: Path) -> None:
-    """Give a file that is never changed in place a second name, or a copy where the file system has no hard links."""
+    """Hard-link a file that is never changed in place, or copy it if the file system has no links."""
     try:
         os.link(file, name)
     except OSError:  # FAT, many network and container mounts

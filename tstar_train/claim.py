@@ -1,4 +1,4 @@
-"""A run's folder belongs to one process: claimed before anything is built, and left as it was found by a start that fails."""
+"""Lock of a run folder: taken before anything is built; a failed start leaves the folder unchanged."""
 
 from __future__ import annotations
 

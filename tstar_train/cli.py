@@ -134,7 +134,7 @@ def _take_rank(known: argparse.Namespace, rest: Sequence[str], console: Output) 
 
 
 def _patience(arguments: Sequence[str]) -> float:
-    """Minutes that ranks wait for one another before the first one has read the options; a value that is none is its to refuse."""
+    """Read the timeout of the ranks early; invalid values are reported later."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     early.add_argument("--timeout-minutes", "--timeout_minutes", type=float, default=Config.timeout_minutes)
     with suppress(argparse.ArgumentError, SystemExit):

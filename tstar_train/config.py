@@ -383,7 +383,7 @@ class Config:
         return json.dumps(self.record(), indent=1) + "\n"
 
     def record(self) -> dict[str, Any]:
-        """Every option as files may hold it: secrets in the environment's options are replaced by ``***``."""
+        """All options for files: secrets in the environment's options are replaced by ``***``."""
         record = dataclasses.asdict(self)
         for name in ENVIRONMENT_OPTIONS:
             record[name] = without_secrets(record[name])

@@ -326,7 +326,7 @@ Work = Callable[[Communicator], None]
 
 
 class Helpers:
-    """The processes of ranks 1 and up on this machine, and what is known of them."""
+    """Worker processes of ranks 1 and up on this machine."""
 
     def __init__(self) -> None:
         self.processes: list[Any] = []
@@ -338,7 +338,7 @@ class Helpers:
         return _death(min(ended, key=lambda p: p.exitcode)) if ended else None
 
     def dump(self, ranks: Iterable[int]) -> None:
-        """Let those write their stacks to stderr and end, whose own watch could not answer; one that is stopped cannot."""
+        """Make workers whose watchdog did not answer dump their stacks to stderr and exit."""
         for rank in ranks:
             if (process := self.processes[rank - 1]).is_alive():
                 os.kill(process.pid, signal.SIGABRT)  # faulthandler writes them (``Heartbeat``)
@@ -349,7 +349,7 @@ class Helpers:
             process.kill()
 
     def close(self, seconds: float = _END_SECONDS) -> None:
-        """Wait for them to end, and end those that do not within so many seconds each."""
+        """Wait for the workers to end, and kill those that take longer than ``seconds`` each."""
         for process in self.processes:
             process.join(timeout=seconds)
             if process.is_alive():  # stopped, or within a long call

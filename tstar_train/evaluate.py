@@ -251,7 +251,7 @@ def differences(before: Measurement, after: Measurement) -> np.ndarray:
 
 
 def paired_difference(before: Measurement, after: Measurement) -> tuple[float, float, float]:
-    """(difference of the means, lower and upper end of its 95 % interval), paired by task."""
+    """Compute the paired difference of means with its 95 % interval, over tasks."""
     difference = differences(before, after)
     difference = difference[~np.isnan(difference)]
     low, high = cluster_bootstrap([[gain] for gain in difference.tolist()])
@@ -332,7 +332,7 @@ def print_result(
     report: Path,
     chosen: dict[str, Any] | None = None,
 ) -> None:
-    """Print a table by kind of task, the difference with its interval, and what has to be known of it; arguments as of ``summarized``."""
+    """Print the result by kind of task, with the difference and notes; arguments as in ``summarized``."""
     table = Table(title=f"{summary['env']}: {summary['metric']} on held-out tasks, temperature 1 (greedy)")
     for column in ("kind", "tasks", "before", "after"):
         table.add_column(column, justify="left" if column == "kind" else "right")

@@ -327,7 +327,7 @@ def anchor(result: Group, divergence: Divergence) -> tuple[str, str]:
 def summarize(
     config: Config, played: IterationData, stats: UpdateStats, grafted: set[tuple[str, str]]
 ) -> dict[str, Any]:
-    """Every figure of an iteration, except times (docs/tstar.md); None where nothing was there to measure it on."""
+    """Compute all metrics of an iteration except times (docs/tstar.md); None where nothing could be measured."""
     results, grafts, work = played.groups, played.grafts, played.work
     trajectories = [t for r in results for t in r.trajectories]
     steps = [s for t in trajectories for s in t.steps]

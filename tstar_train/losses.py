@@ -90,7 +90,7 @@ def clipped_policy_loss(
     aggregation: Aggregation = "token-mean",
     denominator: float | None = None,
 ) -> PolicyLoss:
-    """max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high)) with r = pi / pi_old, summed up over the batch.
+    """Clipped policy loss: max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high)) with r = pi / pi_old.
 
     Args:
         logprobs: [B, L], log pi of each token, in nats.
@@ -280,7 +280,7 @@ def value_loss(
     clip: float | None = 0.2,
     denominator: float | None = None,
 ) -> ValueLoss:
-    """Half the mean of max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2) over the policy's own tokens.
+    """Clipped value loss: half the mean of max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2) over response tokens.
 
     Args:
         values: [B, L], the critic's values now.

@@ -1,4 +1,4 @@
-"""The first rank of a run decides what comes next; the others do the same at the same time."""
+"""Tasks that all ranks run together: the first rank broadcasts, the others follow."""
 
 from __future__ import annotations
 

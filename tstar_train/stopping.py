@@ -76,7 +76,7 @@ class Stop:
 
 @contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Catch the signals for the time of a ``with`` block; outside of the main thread, where Python allows no handlers, none."""
+    """Catch stop signals within a ``with`` block; only the main thread can."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop

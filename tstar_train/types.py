@@ -105,7 +105,7 @@ class Row:
 
 @dataclass(slots=True)
 class TokenSequence:
-    """Rows of one trajectory whose contexts extend one another, joined so that each token is computed once.
+    """Joined rows of one trajectory, so that each token is computed once.
 
     Attributes:
         ids: the longest row's ids.
@@ -255,7 +255,7 @@ class Graft:
 
 @dataclass
 class Grafts:
-    """The grafts of an iteration, why others were dropped (reason -> count), and how many were played on."""
+    """Grafts of an iteration, counts of dropped ones by reason, and the number verified by playing on."""
 
     kept: list[Graft] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)

@@ -240,7 +240,7 @@ class Watchdog:
         }
 
     def _about(self, answers: dict[int, dict[str, Any]], who: dict[int, str]) -> Iterator[str]:
-        """Sentences on each rank that is not where the others are, or on all ranks where there is none."""
+        """Describe each rank that lags behind the others, or all ranks if none does."""
         most = max(answer["calls"] for answer in answers.values())
         names = [f"rank {rank}" + (f" ({who[rank]})" if rank in who else "") for rank in range(self._size)]
         behind = [
@@ -256,7 +256,7 @@ class Watchdog:
             )
 
     def _dump(self, answers: dict[int, dict[str, Any]]) -> str:
-        """Write the stacks to stderr and into the run's folder; the sentence that says where they are."""
+        """Write the stacks to stderr and the run's folder; return a sentence with their place."""
         parts = []
         for rank, answer in sorted(answers.items()):
             doing = f"waiting in {answer['waiting']}" if answer["waiting"] else "not waiting"

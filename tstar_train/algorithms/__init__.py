@@ -1,4 +1,4 @@
-"""The base algorithms, one short file each behind one contract (``base``), and T-STAR, which stands on them (``tstar``)."""
+"""Base algorithms with one interface (``base``), and T-STAR on top of them (``tstar``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
 
 
 def _built_in(name: str) -> type[Algorithm]:
-    """Class of a built-in algorithm; each is imported alone, since one of them needs torch, which help must not wait for."""
+    """Class of a built-in algorithm, imported on use: one needs torch, which is slow to import."""
     if name == "grpo":
         from tstar_train.algorithms.grpo import GRPO
 

@@ -1,4 +1,4 @@
-"""The contract of a base algorithm: which episodes it learns from, and what every turn or token of them is credited with."""
+"""Interface of base algorithms: group selection and advantages of turns and tokens."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Algorithm(ABC):
     def token_advantages(
         self, episodes: Sequence[tuple[Trajectory, list[TokenSequence]]], world: Communicator
     ) -> None:
-        """Change the credit of single tokens; by default each has its turn's. All ranks call it.
+        """Change the advantages of single tokens; by default each has its turn's. All ranks call it.
 
         Args:
             episodes: every trajectory of this rank with its rows, which hold a critic's values if ``needs_values``; changed in place.

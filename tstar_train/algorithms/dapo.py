@@ -16,9 +16,10 @@ LAST_TEMPERATURE = 0.5
 
 
 class DAPO(GRPO):
-    """An episode's reward, less a penalty for replies that come near the limit, is compared with those of the same task as in GRPO, in
-    groups of which some members succeeded and others did not. The rest is options: the ratio is clipped at .2 below and .28 above, and
-    every token counts alike.
+    """DAPO (Yu et al. 2025): GRPO with dynamic sampling and a length penalty.
+
+    Groups without both successes and failures are replaced by further tasks. Rewards lose a penalty for replies near the length limit.
+    Its default options clip the ratio at .2 below and .28 above and give every token equal weight.
     """
 
     def shape_rewards(self, trajectories: Sequence[Trajectory]) -> None:

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 
 class GiGPO(Algorithm):
-    """An episode's reward is compared with those of the same task, each episode once; and a turn's discounted return with those of all
-    turns of the same task's episodes that began in the same state, at whatever depth. A turn's credit is the first plus ``step_weight``
-    times the second (its equation 8). ``mode`` says for both whether the difference is divided by the standard deviation.
+    """GiGPO (Feng et al. 2025): an episode-level plus a step-level advantage (its equation 8).
+
+    The episode-level term compares rewards within the group. The step-level term compares a turn's discounted return with those of all
+    turns of the group that began in the same state, at any depth; it is weighted by ``step_weight``. ``mode`` decides for both whether to
+    divide by the standard deviation.
 
     The T-STAR paper's "outer group size 4 and inner group size 2, 8 trajectories per task" does not exist in GiGPO, whose inner groups
     are as large as a state is common. We read it as ``rollout.group_size`` 8 = 4 x 2, and ``inner`` 2 as the minimum number of turns in a

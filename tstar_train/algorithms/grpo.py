@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 
 class GRPO(Algorithm):
-    """An episode's reward is compared with the mean of all episodes of the same task, in units of their standard deviation; every
-    turn of the episode gets the result (``advantages.grpo``).
+    """GRPO: an episode's reward minus the group's mean, divided by its standard deviation.
+
+    Every turn of the episode gets this advantage (``advantages.grpo``).
     """
 
     def episode_advantages(self, group: Sequence[Trajectory]) -> Advantages:

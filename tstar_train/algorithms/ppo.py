@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
 
 class PPO(Algorithm):
-    """No reward is compared with another episode's: what a token earned and what a critic expected after it is compared with what the
-    critic expected before it (generalised advantage estimation, ``gae``), token by token, those of the environment left out. Over
-    all tokens of the iteration the result is shifted and scaled to mean 0 and variance 1.
+    """PPO with a critic: generalised advantage estimation (``gae``) over the policy's tokens.
 
-    A turn's reward stands on its last token. The paper has no T-STAR on PPO: there is no term for whole episodes to replace.
+    Tokens of the environment are skipped. Advantages are whitened over all tokens of the iteration. A turn's reward is at its last token.
+    T-STAR does not apply: there is no episode-level term to replace.
     """
 
     needs_values = True

@@ -1,4 +1,4 @@
-"""T-STAR: the cognitive tree of a group, the credit that it gives in place of an algorithm's episode term, and grafts where it parts."""
+"""T-STAR: cognitive trees, their advantages, and grafts at divergences."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from tstar_train.types import Grafts, Group, KLWork, Trajectory
 
 
 class TStar:
-    """Every turn is compared by the value of the tree's node that it leads to with the mean reward of its group: turns that the policy
-    cannot tell apart are one node, and share what their episodes earned (docs/tstar.md). Beyond the paper, a node may be a state,
-    and a turn be credited with what it gained over the state that it was taken in.
+    """T-STAR on top of a base algorithm (docs/tstar.md).
+
+    Turns that the policy cannot tell apart share a node of the cognitive tree. A turn's advantage is its node's value minus the group's mean
+    reward. Beyond the paper, nodes can be states, and a turn can be credited with its gain over the state it was taken in.
 
     Args:
         config: the run's options.
-        engine: the policy, which is asked what it would do and what it would rather have thought.
+        engine: samples actions (for the KL divergence) and rectified thoughts.
         codec: turns to ids.
         spec: the environment as training plays it.
         sampling: as in the rollouts.

@@ -33,7 +33,7 @@ class Divergence:
 
     @property
     def best_count(self) -> int:
-        """|T(v -> v+)|: on how many trajectories it rests that this way is the better one."""
+        """|T(v -> v+)|: number of trajectories from the node to the best child."""
         return len(self.node.children[self.best])
 
     @property

@@ -16,7 +16,7 @@ History = Literal["sequence", "state"]
 
 
 def history_keys(group: Sequence[TrajectoryLike], history: History) -> list[list[str]]:
-    """S(v) of every step, up to and including its own action, as a string that is equal where histories are.
+    """Compute S(v) of every step, its own action included, as a string; equal for equal histories.
 
     Args:
         group: the trajectories.
@@ -132,7 +132,7 @@ class KL(Protocol):
 
 @runtime_checkable
 class BatchedKL(Protocol):
-    """A `KL` that receives, before each round, the list of divergences it is about to be asked for."""
+    """`KL` that receives each round's comparisons in advance."""
 
     def __call__(self, t: int, i: int, j: int, /) -> float: ...
 
@@ -227,7 +227,7 @@ def _next(
 def _questions(
     group: Sequence[TrajectoryLike], eps_kl: float, kl_symmetry: Symmetry, history: History
 ) -> Questions:
-    """Asks for divergences in rounds, none of them empty, is sent the answers, and gives the classes in the end."""
+    """Coroutine of one group: yields rounds of comparisons, receives the answers, returns the classes."""
     keys = history_keys(group, history)
     counts = PairCounts()
     continuing: list[Bucket] = []

@@ -14,7 +14,7 @@ Member = tuple[int, int]
 
 
 class StepLike(Protocol):
-    """One turn of an episode, as the tree reads it: any object with these attributes will do."""
+    """Step of an episode, as the tree reads it (any object with these attributes)."""
 
     @property
     def thought(self) -> str: ...

@@ -163,7 +163,7 @@ Nodes = Literal["depth", "state"]
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """M trajectories of one task with equal decisions merged, and the values of what came of them.
+    """Cognitive tree: M trajectories of one task with equal decisions merged, and their values.
 
     By depth the graph is layered and acyclic. It is a tree in the strict sense only with `same_parent=True`:
     otherwise trajectories that part and meet again share the later node. By state it may hold cycles.
