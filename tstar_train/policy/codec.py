@@ -15,8 +15,8 @@ class Piece(NamedTuple):
     """Part of a text.
 
     Attributes:
-        text: its characters.
-        trusted: whether it is the template's own, so that its markers are control tokens.
+        text: the characters.
+        trusted: True for the template's own text, whose markers are control tokens.
     """
 
     text: str
@@ -113,8 +113,8 @@ def closing_token(tokenizer: PreTrainedTokenizerBase, between: str) -> tuple[str
     )
     if found is None:
         raise BadData(
-            f"the chat template of {tokenizer.name_or_path!r} closes the assistant's turn with {between!r:.60}, which has no special token: "
-            f"no token of the model would end its turn. Use a model whose template closes turns, or remove chat_template from its "
+            f"the chat template of {tokenizer.name_or_path!r} closes the assistant's turn with {between!r:.60}, which has no special "
+            f"token: no token of the model would end its turn. Use a model whose template closes turns, or remove chat_template from its "
             f"tokenizer's files to use it as a base model"
         )
     return between[: found[0]], added[found[2]]
