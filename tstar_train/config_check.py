@@ -124,7 +124,7 @@ def _check_device(name: str) -> None:
 
     try:
         usable = torch.zeros(1, device=name).device.type != "meta"  # "meta" has shapes but no values
-        cause = "it holds no numbers"
+        cause = "its tensors have no values"
     except (RuntimeError, AssertionError, ValueError) as error:  # no such name, no such card, not compiled in
         usable, cause = False, str(error).partition("\n")[0]
     if not usable:

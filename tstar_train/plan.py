@@ -170,7 +170,7 @@ def trained_episodes(config: Config) -> tuple[int, int]:
     most = each * (config.dapo.rounds if _plays_again(config) else 1)
     if config.episodes is None:
         return config.iterations * each, config.iterations * most
-    # An iteration starts if fewer episodes were sampled so far, and is always finished.
+    # An iteration starts while fewer than ``episodes`` were sampled, and is always finished.
     unit = config.rollout.group_size if most > each else each
     least, last = max(each, ceil(config.episodes / unit) * unit), (config.episodes - 1) // unit * unit
     return min(config.iterations * each, least), min(config.iterations * most, last + most)

@@ -303,7 +303,7 @@ class RunFolder:
             lines, comes_after = kept[name], f"the checkpoint comes after {iterations} iterations"
             if lines is None and numbers:
                 raise BadData(
-                    f"{self.path / name} is missing, and {comes_after}: put it back, or start a new run"
+                    f"{self.path / name} is missing, and {comes_after}: restore it, or start a new run"
                 )
             found = list(dict.fromkeys(line.number for line in lines or []))
             if found != numbers:
@@ -313,7 +313,7 @@ class RunFolder:
                     else f"the {len(numbers)} iterations with episodes"
                 )
                 raise BadData(
-                    f"{self.path / name} does not hold {which}, and {comes_after} (it has {len(found)} of them): put the file back, or "
+                    f"{self.path / name} does not hold {which}, and {comes_after} (it has {len(found)} of them): restore the file, or "
                     f"start a new run"
                 )
         if every := self._config.evaluation.validate_every:
@@ -324,7 +324,7 @@ class RunFolder:
             if missing:
                 raise BadData(
                     f"{self.path / VALIDATIONS} lacks the validation of iteration {missing[0]}, and the checkpoint comes after "
-                    f"{iterations}: put the file back, or start a new run"
+                    f"{iterations}: restore the file, or start a new run"
                 )
         for name, lines in kept.items():
             if lines is not None:

@@ -60,7 +60,7 @@ def check_agreement(policy: Policy, engine: Engine) -> float:
     window = attention_window(config)
     if window is not None and window < _LENGTHS[0]:
         raise UnknownOption(
-            f"{policy.name} attends to the last {window} only, which holds no episode: use another model"
+            f"{policy.name} attends to the last {window} tokens only, too few for an episode: use another model"
         )
     try:
         worst = _largest_difference(policy, engine)

@@ -342,7 +342,7 @@ def require_device(name: str, device: str, vllms: str) -> None:
     if device == vllms:
         return
     if not vllms:
-        found, way = "finds nothing here that it can sample on", ""
+        found, way = "finds no device to sample on", ""
     else:
         found = f"samples on {vllms}"
         way = "leave out --device cpu, or " if device == "cpu" else f"give --device {vllms}, or "

@@ -1,4 +1,4 @@
-"""Learners: the protocol, and what the torch and DeepSpeed learners share."""
+"""Learner protocol, and the base class of the torch and DeepSpeed learners."""
 
 from __future__ import annotations
 

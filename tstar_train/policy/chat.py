@@ -74,7 +74,7 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]
             )
     except (MemoryError, OverflowError):
         raise BadData(
-            f"the chat template of {tokenizer.name_or_path!r} asks for more than {BYTES >> 30} GiB on {len(messages)} messages: it is "
+            f"the chat template of {tokenizer.name_or_path!r} needs more than {BYTES >> 30} GiB on {len(messages)} messages: it is "
             f"broken or made to fill the memory; use another model, or one whose tokenizer has no chat_template"
         ) from None
     except _TooSlow:

@@ -419,7 +419,7 @@ def load_policy(name: str, built_in: str, device: str = "cpu", dtype: torch.dtyp
     except Exception as error:  # libraries raise many error types for unreadable files, even a bare Exception
         if "trust_remote_code" in str(error):
             raise BadData(
-                f"the model {name} brings code of its own, which is never run here: name one of an architecture that transformers "
+                f"the model {name} needs custom code, which is never run here: name one of an architecture that transformers "
                 f"{transformers.__version__} knows"
             ) from error
         kind = "" if isinstance(error, TStarError) else f"{type(error).__name__}: "

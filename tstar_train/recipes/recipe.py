@@ -200,10 +200,10 @@ class Recipe:
 _ELSEWHERE = {
     "train.env": "plays in [env] names the environments",
     "train.model": "the user names it (--model)",
-    "train.env_options": "write options in [env], by which warm start and agent go too",
-    "train.rollout.context": "write context in [env], by which warm start and agent go too",
-    "train.rollout.history": "write history in [env], by which warm start and agent go too",
-    "train.rollout.max_tokens": "write max_tokens in [env], by which warm start and agent go too",
+    "train.env_options": "write options in [env], which warm start and agent use too",
+    "train.rollout.context": "write context in [env], which warm start and agent use too",
+    "train.rollout.history": "write history in [env], which warm start and agent use too",
+    "train.rollout.max_tokens": "write max_tokens in [env], which warm start and agent use too",
 }
 
 
@@ -272,9 +272,7 @@ def _values_of(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
         raise place.wrong(f"names no other recipe in its folder: {_guess(base, names)}")
     below = path.with_name(f"{base}.toml")
     if below in above:
-        raise place.wrong(
-            f"goes round in a circle: {' extends '.join(p.stem for p in (*above, path, below))}"
-        )
+        raise place.wrong(f"is circular: {' extends '.join(p.stem for p in (*above, path, below))}")
     return _merged(Recipe, _values_of(below, (*above, path)), own)
 
 
@@ -302,7 +300,7 @@ def _checked(table_type: Any, given: Any, place: _Place) -> dict[str, Any]:
             raise place.wrong(f"has no key {key!r}: {_guess(key, valid)}")
         if key not in valid:
             raise place.at(key).wrong(
-                f"is not said here: {_ELSEWHERE[place.at(key).name]}; valid: {', '.join(valid)}"
+                f"is not allowed here: {_ELSEWHERE[place.at(key).name]}; valid: {', '.join(valid)}"
             )
     return {key: _value(hints[key], value, place.at(key)) for key, value in given.items()}
 
@@ -349,7 +347,7 @@ def _built(table_type: Any, values: Mapping[str, Any], place: _Place) -> Any:
         if each.name in values and table:
             arguments[each.name] = _built(hints[each.name], values[each.name], place.at(each.name))
         if each.name not in values and each.default is each.default_factory is dataclasses.MISSING:
-            raise place.wrong(f"has no {'table' if table else 'key'} {each.name!r}, which it needs")
+            raise place.wrong(f"has no {'table' if table else 'key'} {each.name!r}, which is required")
     try:
         return table_type(**arguments)
     except ValueError as error:
@@ -399,7 +397,7 @@ def _players() -> dict[str, str]:
             name = find_entry(env).name
             if name in found:
                 raise BadData(
-                    f"{FOLDER}: {found[name]}.toml and {policy}.toml both play {name}: take it from one of their plays"
+                    f"{FOLDER}: {found[name]}.toml and {policy}.toml both play {name}: remove it from one of their plays"
                 )
             found[name] = policy
     return found

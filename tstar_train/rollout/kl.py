@@ -118,8 +118,8 @@ def prefetch_together(asked: Sequence[tuple[ActionKL, list[Triple]]]) -> None:
     if not wanted:
         return
     _draw([(kl, context) for kl, key in wanted for context in (key if kl.ahead else key[:1])])
-    # Score every sample in its own context, but only the likeliest one in the other context: this alone rejects most pairs of different
-    # states.
+    # Score every sample in its own context, but only the most frequent one in the other context: this alone rejects most pairs of
+    # different states.
     _score(
         [(kl, s, a) for kl, (s, _) in wanted for a in kl.drawn[s]]
         + [(kl, v, kl.drawn[s].most_common(1)[0][0]) for kl, (s, v) in wanted]
