@@ -139,6 +139,15 @@ def load_agent(
 
     Raises:
         UnknownOption: the maximum reply length leaves no room for a context.
+
+    Example:
+        >>> import gymnasium, tstar_envs
+        >>> agent = load_agent("tstar/Blocksworld-stack", seed=0, temperature=0)
+        >>> env = gymnasium.make("tstar/Blocksworld-stack", **agent.env_options).unwrapped
+        >>> agent.bind(env)
+        >>> observation, info = env.reset(seed=0)
+        >>> agent.reset(observation, info)
+        >>> reply = agent.act(observation, info)
     """
     entry = find_entry(env_id)
     policy = load_policy(model, policy_name(entry))

@@ -456,7 +456,7 @@ def _has_episodes(metrics: dict[str, Any]) -> bool:
 
 
 def _most_telling(groups: list[Group]) -> list[Group]:
-    """Select the groups with most divergences, else the first ones."""
+    """Select the groups with the most divergences; ties go to the first groups."""
     return sorted(groups, key=lambda g: (-len(g.divergences), g.trajectories[0].group))[:_EPISODE_GROUPS]
 
 

@@ -400,6 +400,12 @@ def load_policy(name: str, built_in: str, device: str = "cpu", dtype: torch.dtyp
     Raises:
         MissingData: ``tiny`` has no weights for ``built_in``, or there is no model at that name or path.
         BadData: the files of a folder cannot be read as a model.
+
+    Example:
+        >>> policy = load_policy("tiny", "blocksworld")
+        >>> ids = policy.codec.text("Action: stack red on blue")
+        >>> policy.codec.decode(ids)
+        'Action: stack red on blue'
     """
     source = model_source(name, built_in)
     logging.disable_progress_bar()  # it would disturb the trainer's own progress bar
