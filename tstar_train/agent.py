@@ -16,25 +16,25 @@ from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, load_policy
 from tstar_train.recipes.recipe import EnvRecipe, load_recipe, policy_name
 from tstar_train.rollout.player import Transcript
 
-_ONE_AT_A_TIME = threading.Lock()  # threads that compute side by side take longer than one after the other
+_ONE_AT_A_TIME = threading.Lock()  # model calls in parallel threads take longer than one after the other
 
 
 class PolicyAgent:
     """Agent that plays one episode at a time with the local engine.
 
-    If the context leaves no room for a reply, even without older turns, it replies with nothing until the episode ends.
+    If the context leaves no room for a reply, even without older turns, it returns empty replies until the episode ends.
 
     Args:
         policy: model and codec.
-        prompt: the environment's rules, for codecs that show them.
-        seed: of the samples.
-        temperature: of sampling; 0 is greedy.
-        max_tokens: longest reply.
-        seen: how the policy sees its environment, and the environment's options.
+        prompt: the environment's rules, for codecs that use them.
+        seed: seed of the samples.
+        temperature: sampling temperature; 0 is greedy.
+        max_tokens: maximum reply length in tokens.
+        seen: context options of the policy, and the environment's options.
 
     Attributes:
         env_options: options that the environment must be made with.
-        engine: samples its replies.
+        engine: engine that samples the replies.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class PolicyAgent:
         self._stuck = False
 
     def another(self) -> PolicyAgent:
-        """One for a second episode at the same time, on the same weights."""
+        """Make an agent with the same weights, for another episode at the same time."""
         twin = PolicyAgent(
             self._policy, self._prompt, self._seed, self._temperature, self._max_tokens, self._seen
         )
@@ -64,7 +64,7 @@ class PolicyAgent:
         return twin
 
     def bind(self, env: TextEnv[Any, Any]) -> None:
-        """Take the rules from the environment that will be played: they depend on its options, as does the form of a conversation."""
+        """Use the rules and the conversation format of an environment, which depend on its options."""
         self._prompt = env.prompt()
         own = self._policy.codec
         self._codec = (
@@ -72,7 +72,7 @@ class PolicyAgent:
         )
 
     def reset(self, observation: str, info: dict[str, Any]) -> None:
-        """Start an episode; ``info["sample"]``, if given, is the index of the sample of this task."""
+        """Start an episode; ``info["sample"]``, if given, is the index of this episode among those of its task."""
         self.engine.clear_cache()
         self._episode = f"{info['task_id']}/{info.get('sample', 0)}"
         seen = self._seen
@@ -87,7 +87,7 @@ class PolicyAgent:
         """Sample the next reply of the policy.
 
         Raises:
-            ResetNeeded: no episode has begun.
+            ResetNeeded: ``reset`` was not called.
             ContextTooLong: the rules and the first observation alone are too long for this model.
         """
         if self._transcript is None:
@@ -117,8 +117,8 @@ def environment_options(env_id: str, model: str = "tiny") -> dict[str, Any]:
     """Look up the environment options that a policy was trained with, without reading its weights.
 
     Args:
-        env_id: environment.
-        model: ``tiny``, or a path or name as for ``load_agent``; a model that is not tiny wishes none.
+        env_id: environment id.
+        model: ``tiny``, or a path or name as for ``load_agent``; a model that is not tiny has no options.
     """
     entry = find_entry(env_id)
     return dict(load_recipe(settings_name(model, entry)).env.options) if is_tiny(model) else {}
@@ -130,14 +130,24 @@ def load_agent(
     """Load an agent from the built-in weights, a checkpoint folder, or a Hugging Face model.
 
     Args:
-        env_id: environment it will play.
-        seed: of its samples.
-        temperature: of sampling; 0 is greedy.
-        model: as for the trainer's ``--model``.
-        max_tokens: longest reply; None: what the tiny policy is trained with, for other models 512 or a quarter of what they take.
+        env_id: id of the environment to play.
+        seed: seed of the samples.
+        temperature: sampling temperature; 0 is greedy.
+        model: model name or path, as for the trainer's ``--model``.
+        max_tokens: maximum reply length in tokens. None is the value of a tiny policy's recipe; for other models the default of a run, at
+            most a quarter of their limit.
 
     Raises:
         UnknownOption: the maximum reply length leaves no room for a context.
+
+    Example:
+        >>> import gymnasium, tstar_envs
+        >>> agent = load_agent("tstar/Blocksworld-stack", seed=0, temperature=0)
+        >>> env = gymnasium.make("tstar/Blocksworld-stack", **agent.env_options).unwrapped
+        >>> agent.bind(env)
+        >>> observation, info = env.reset(seed=0)
+        >>> agent.reset(observation, info)
+        >>> reply = agent.act(observation, info)
     """
     entry = find_entry(env_id)
     policy = load_policy(model, policy_name(entry))
@@ -149,6 +159,6 @@ def load_agent(
     longest = max_tokens or min(seen.max_tokens, max(1, limit // 4))
     if longest >= limit:
         raise UnknownOption(
-            f"max_tokens={longest} leaves no room for a context: {model} takes {limit} tokens in all; try {limit // 4}"
+            f"max_tokens={longest} leaves no room for a context: {model} takes {limit} tokens in total; try {limit // 4}"
         )
     return PolicyAgent(policy, prompt, seed, temperature, longest, seen)

@@ -1,4 +1,4 @@
-"""Configuration checks, made before anything is computed or written."""
+"""Configuration checks, run before anything is computed or written."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from tstar_train.config import Config, range_of
 
 
 def check(config: Config) -> None:
-    """Refuse values that no run can have.
+    """Check that all options are valid.
 
     Raises:
-        UnknownOption: a value of another type or out of its range, or two that exclude one another; option, value and what is valid
-            are named.
+        UnknownOption: a value has the wrong type or is out of range, or two options exclude each other. The message names the option,
+            its value and the valid ones.
+        MissingExtra: a package that an option needs is not installed.
     """
     for name, value, hint in options(config):
         if not is_a(value, hint):
@@ -34,16 +35,16 @@ def check(config: Config) -> None:
     _check_horizon(config)
     _check_algorithm(config)
     _check_device(config.device)
-    # Only looked for: an import takes seconds.
+    # Only find it: importing it takes seconds.
     if config.learner == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
         raise MissingExtra("--learner deepspeed", "deepspeed", "deepspeed")
 
 
 def _check_algorithm(config: Config) -> None:
-    """T-STAR replaces a term for whole episodes, and processes share an iteration's tasks evenly."""
+    """Check that the algorithm supports T-STAR, and that the processes divide the tasks evenly."""
     if config.tstar and not algorithm_class(config.algo).carries_tstar:
         raise UnknownOption(
-            f"--tstar stands on an algorithm that compares episodes of one task, which {config.algo} does not: leave --tstar out, or "
+            f"--tstar needs an algorithm that compares episodes of one task, which {config.algo} does not: leave --tstar out, or "
             f"choose --algo {' or '.join(name for name in ALGORITHMS if algorithm_class(name).carries_tstar)}"
         )
     if config.processes is not None and config.rollout.tasks_per_iteration % config.processes:
@@ -60,7 +61,7 @@ def _check_algorithm(config: Config) -> None:
 
 
 def _check_horizon(config: Config) -> None:
-    """Check horizons: a bound in steps and a multiple of each task's optimum cannot be compared."""
+    """Check horizons: a number of steps and a multiple of each task's optimum cannot be compared."""
     own, wanted = config.env_options.get("horizon"), config.rollout.horizon
     if isinstance(own, str) and wanted is not None:
         raise UnknownOption(
@@ -70,12 +71,12 @@ def _check_horizon(config: Config) -> None:
 
 
 def flag(name: str) -> str:
-    """Spell an option as on the command line: ``--tree.kl-samples`` for ``tree.kl_samples``."""
+    """Format an option as on the command line: ``--tree.kl-samples`` for ``tree.kl_samples``."""
     return f"--{name.replace('_', '-')}"
 
 
 def options(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """(dotted name, value, type) of each option, those of the parts included."""
+    """Yield (dotted name, value, type) of each option, with those of nested parts."""
     hints = get_type_hints(type(config), include_extras=True)
     for field in dataclasses.fields(config):
         value, hint = getattr(config, field.name), hints[field.name]
@@ -93,7 +94,7 @@ def is_a(value: Any, hint: Any) -> bool:
         return isinstance(value, str) and value in get_args(hint)
     if get_origin(hint) is types.UnionType:
         return any(is_a(value, part) for part in get_args(hint))
-    if hint in (int, float):  # True is an int in Python, but no number here; 1 is a float
+    if hint in (int, float):  # True is an int in Python, but not a number here; 1 is a float
         return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
     return isinstance(value, get_origin(hint) or hint)
 
@@ -119,11 +120,11 @@ def expected(hint: Any) -> str:
 def _check_device(name: str) -> None:
     if name == "auto":
         return
-    import torch  # takes seconds, and the command line's help needs this module
+    import torch  # imported late: it takes seconds, and the command line's help imports this module
 
     try:
-        usable = torch.zeros(1, device=name).device.type != "meta"  # which has shapes but no numbers
-        cause = "it holds no numbers"
+        usable = torch.zeros(1, device=name).device.type != "meta"  # "meta" has shapes but no values
+        cause = "its tensors have no values"
     except (RuntimeError, AssertionError, ValueError) as error:  # no such name, no such card, not compiled in
         usable, cause = False, str(error).partition("\n")[0]
     if not usable:

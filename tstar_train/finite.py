@@ -1,7 +1,7 @@
 """Checks for NaN and infinity: they stop a run before the weights change, and report the batch.
 
-Every comparison with NaN is false: a clip by ``norm > limit`` passes it on, and one step later all weights are NaN, success is 0
-and no error was ever raised. So what an update rests on is checked where it comes from.
+Every comparison with NaN is false: clipping by ``norm > limit`` lets NaN pass, and one step later all weights are NaN, without any error.
+So every input of an update is checked at its source.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tstar_envs import TStarError
 _LIKELY = "a likely cause is a learning rate that is too high for this model (--optim.learning-rate), or a model that is damaged"
 
 
-# Whose square is a number: the optimizer squares gradients in single precision.
+# Largest number with a finite square: the optimizer squares gradients in float32.
 _LARGEST = math.sqrt(torch.finfo(torch.float32).max)
 
 
 class NotFinite(TStarError, ArithmeticError):
-    """A loss, a log-probability or a gradient is NaN or infinite, or a loss has exploded; the weights are those before it.
+    """A loss, a log-probability or a gradient is NaN or infinite, or a loss has exploded; the weights are unchanged.
 
     Attributes:
-        batch: the rows that it was computed from, as plain data; empty where there are none.
+        batch: rows of the failed computation, as plain data; may be empty.
     """
 
     def __init__(self, message: str, batch: dict[str, Any] | None = None) -> None:
@@ -37,12 +37,12 @@ def require_finite(values: Tensor, what: str, batch: dict[str, Any] | None = Non
     """Refuse NaN and infinity.
 
     Args:
-        values: any shape.
-        what: what they are, for the message.
-        batch: what they were computed from.
+        values: tensor of any shape.
+        what: description of the values for the message.
+        batch: rows that they were computed from.
 
     Raises:
-        NotFinite: at least one is no finite number.
+        NotFinite: at least one value is NaN or infinite.
     """
     good = torch.isfinite(values)
     if not bool(good.all()):
@@ -55,12 +55,12 @@ def require_bounded(loss: Tensor, what: str, most: float) -> None:
     """Refuse a loss that has exploded.
 
     Args:
-        loss: of a micro-batch.
-        what: which, for the message.
-        most: of its size (``optim.max_loss``).
+        loss: loss of a micro-batch.
+        what: name of the loss for the message.
+        most: maximum absolute loss (``optim.max_loss``).
 
     Raises:
-        NotFinite: it is larger, or no finite number.
+        NotFinite: the loss is larger, NaN or infinite.
     """
     require_finite(loss, what)
     if abs(float(loss)) > most:
@@ -72,10 +72,10 @@ def require_bounded(loss: Tensor, what: str, most: float) -> None:
 def checked_norm(gradient: Tensor, what: str, batch: dict[str, Any] | None = None) -> float:
     """Return a gradient's norm, checked to be finite.
 
-    Its squares are added up in double precision: in single precision the sum over a million entries is some 1e-4 too small.
+    Squares are summed in float64: in float32 the sum over a million entries is some 1e-4 too small.
 
     Raises:
-        NotFinite: an entry, or the norm itself (finite entries may be too large to be squared), is no finite number.
+        NotFinite: an entry is NaN or infinite, or the norm overflows (finite entries may be too large to square).
     """
     norm = float(torch.linalg.vector_norm(gradient, dtype=torch.float64))
     if not norm <= _LARGEST:

@@ -1,4 +1,4 @@
-"""Thought grafting: prompts at divergences, thoughts, and their verification."""
+"""Thought grafting: contrast prompts at divergences, rectified thoughts, and their verification."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def contrast_text(failed: Branch, succeeded: Branch) -> str:
 
 
 def contrast_context(codec: Codec, context: list[int], failed: Branch, succeeded: Branch) -> list[int]:
-    """Build the context in which the rectified thought is written; it never enters training."""
+    """Build the context that asks for the rectified thought; it is never trained on."""
     return codec.asked(context, contrast_text(failed, succeeded))
 
 
@@ -33,7 +33,7 @@ def _written_branch(branch: Branch) -> str:
     return f"{thought}Action: {branch.action or '(none)'}\nObservation: {branch.observation}"
 
 
-# Phrases that only make sense with the branches in view; a sentence with one of them is stripped.
+# Words that refer to the branches of the contrast prompt; sentences with one of them are removed.
 _MENTIONS = re.compile(
     r"\b(attempt|branch|trajectory|failed|succeeded|successful|unsuccessful)\b", re.IGNORECASE
 )
@@ -49,17 +49,19 @@ def graft(
     temperature: float = 1.0,
     fallback: str = "z_plus",
 ) -> Grafts:
-    """Write one rectified thought per divergence, and at most one for a step: of several divergences the one of the widest spread.
+    """Write one rectified thought per divergence, and at most one per step.
+
+    If several divergences graft the same step, the one with the widest spread is used.
 
     Args:
-        engine: the policy.
-        codec: turns to ids.
+        engine: engine that samples from the policy.
+        codec: codec between turns and token ids.
         found: (group, divergence) pairs.
-        seed: of the samples.
-        max_tokens: longest turn.
-        temperature: at which it writes; 0 takes the likeliest thought.
-        fallback: ``z_plus`` (the successful thought itself takes the place of an unusable one), ``none`` (dropped), or
-            ``z_plus_only`` (no generation at all).
+        seed: seed of the samples.
+        max_tokens: maximum length of a written turn in tokens.
+        temperature: sampling temperature; 0 is greedy.
+        fallback: ``z_plus`` replaces an unusable thought by the successful one, ``none`` drops it, ``z_plus_only`` always uses the
+            successful thought, without generation.
     """
     result = Grafts()
     cases = []
@@ -168,7 +170,7 @@ def _usable(codec: Codec, ids: list[int], failed_thought: str) -> tuple[list[int
         return [], "empty"
     if kept == failed_thought.strip():
         return [], "equals the failed thought"
-    if kept != text:  # stripped text is new text, so it is encoded anew, as a reply would be up to its action
+    if kept != text:  # the text changed, so encode it again, as a reply up to its action
         marked = codec.text(render_reply(kept, ""))
         span = marked[: thought_length(codec, marked)]
     return span, ""
@@ -186,21 +188,21 @@ def verify(
     sampling: Sampling,
     fallback: str = "z_plus",
 ) -> None:
-    """Play every kept graft on, write what it earned into it, and drop those that earned no more than the failed episode.
+    """Verify grafts: continue the episode from each, record its reward, and drop grafts that earn no more than the failed episode.
 
-    A thought of the policy's own that does not help is first replaced by the successful branch's, which is played on likewise.
-    One that infrastructure kept from being played on is dropped too: what it would have earned is not known.
+    A thought written by the policy that does not help is first replaced by the successful branch's thought, which is verified too. Grafts
+    whose continuation failed by an infrastructure error are dropped, because their reward is unknown.
 
     Args:
         grafts: changed in place.
-        lost: for each kept graft, the trajectory that its rejected thought comes from.
+        lost: for each kept graft, the trajectory of its rejected thought.
         spec: the environment.
-        engine: the policy.
-        codec: turns to ids.
-        split: where the tasks are.
-        seed: of the samples.
-        sampling: as in the rollouts.
-        fallback: ``none`` replaces nothing.
+        engine: engine that samples from the policy.
+        codec: codec between turns and token ids.
+        split: split of the tasks.
+        seed: seed of the samples.
+        sampling: sampling options of the rollouts.
+        fallback: fallback of ``graft``; ``none`` replaces no thoughts.
     """
 
     def play(chosen: Sequence[int], name: str) -> None:
@@ -217,7 +219,7 @@ def verify(
         return [n for n, g in enumerate(grafts.kept) if g.verified is None]
 
     def useless() -> list[int]:
-        # What was earned on both sides: nothing is taken off what was played on (DAPO's penalty).
+        # Compare earned rewards on both sides: continued episodes have no DAPO length penalty subtracted.
         return [
             n
             for n, (g, t) in enumerate(zip(grafts.kept, lost, strict=True))

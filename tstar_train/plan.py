@@ -1,4 +1,4 @@
-"""Plan of a run, computed before anything is loaded: bytes on the device by purpose, and seconds.
+"""Plan of a run: device memory by purpose and seconds, computed before anything is loaded.
 
 Checked against the measured peak of a model of 100M parameters (tests/train/run/test_plan.py).
 """
@@ -39,29 +39,29 @@ from tstar_train.policy.model import require_text_config
 from tstar_train.recipes.recipe import policy_name
 from tstar_train.rollout.collect import training_spec
 
-# Bytes that the loss holds for each wanted token and word of the vocabulary at its peak: logits in single precision, scaled, their
-# log-softmax, the entropy's two factors, and in the backward pass as many gradients again.
+# Peak bytes of the loss per wanted token and vocabulary entry: float32 logits, scaled logits, log-softmax, the two factors of the
+# entropy, and gradients in the backward pass.
 _LOSS_BYTES = 24
-# Numbers that a layer keeps for its backward pass, in units of the hidden size and of the intermediate size: norms, queries, keys,
-# values, attention's result, residuals; and the two sides of the gate with their product.
+# Activations that a layer keeps for its backward pass, in hidden sizes (norms, queries, keys, values, attention output, residuals) and
+# in intermediate sizes (gate, up projection and their product).
 _KEPT_HIDDEN, _KEPT_INTERMEDIATE = 10, 4
 _GIB = 1 << 30
 
 
 @dataclass
 class Plan:
-    """Sizes in bytes, of one process.
+    """Memory plan of one process, in bytes.
 
     Attributes:
-        parameters: of the model.
-        trained: number of trained parameters (adapters included).
-        limit: maximum tokens of a context and its reply together.
-        always: held for the whole run, by purpose.
-        sampling: held in addition during sampling.
-        update: held in addition during the update.
-        host: in main memory, if the device has its own.
-        sampled_tokens: of an iteration with replies of maximum length.
-        further: maximum tokens that T-STAR samples in addition, by purpose.
+        parameters: number of the model's parameters.
+        trained: number of trained parameters, with adapters.
+        limit: maximum number of tokens of a context and its reply together.
+        always: bytes held for the whole run, by purpose.
+        sampling: additional bytes during sampling.
+        update: additional bytes during the update.
+        host: bytes in main memory, if the device has its own memory.
+        sampled_tokens: sampled tokens of an iteration if all replies have maximum length.
+        further: maximum number of additional sampled tokens, by purpose.
     """
 
     parameters: int
@@ -76,7 +76,7 @@ class Plan:
 
     @property
     def peak(self) -> int:
-        """The most that is held at once."""
+        """Peak memory in bytes."""
         return sum(self.always.values()) + max(sum(self.sampling.values()), sum(self.update.values()))
 
 
@@ -84,14 +84,14 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
     """Compute the memory of one process of a run.
 
     Args:
-        config: of the run.
+        config: the run's options.
         described: the model's configuration.
         processes: number of processes.
 
     Raises:
         UnknownOption: the maximum reply length leaves no room for a context.
     """
-    with torch.device("meta"):  # shapes without numbers
+    with torch.device("meta"):  # shapes without values
         model = AutoModelForCausalLM.from_config(described, trust_remote_code=False)
     parameters = sum(p.numel() for p in model.parameters())
     output = model.get_output_embeddings()
@@ -108,12 +108,12 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
 
     made.always["weights"] = parameters * item + (4 * trained if rank else 0)
     if item == 2 and not rank:
-        made.always["weights in single precision"] = 4 * trained // shared
+        made.always["float32 master weights"] = 4 * trained // shared
     made.always["optimizer (two moments)"] = 8 * trained // shared
     if config.needs_reference:
         made.always["reference"] = 4 * trained if rank else parameters * item
         if item == 2 and not rank:
-            made.host["reference in single precision"] = 4 * parameters
+            made.host["float32 reference"] = 4 * parameters
     rows = config.rollout.tasks_per_iteration // processes * config.rollout.group_size
     token = cache_bytes_per_token(described, item)
     fitting = rows_that_fit(described, item, limit, config.rollout.max_sequences, config.rollout.cache_gib)
@@ -122,7 +122,7 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
     made.sampling["logits"] = min(rows, fitting) * size * 16
     takes = activations_of(model.config, item, bool(rank))
     made.sampling["activations of contexts"] = takes.most(min(rows, fitting), limit)
-    if config.engine == "vllm":  # asleep during the update
+    if config.engine == "vllm":  # vLLM sleeps during the update and frees its weights
         made.sampling["vLLM's copy of the weights"] = parameters * item
 
     wide = intermediate_size(described)
@@ -138,7 +138,7 @@ def plan(config: Config, described: Any, processes: int) -> Plan:
     made.update["loss over the vocabulary"] = min(tokens, replies) * size * _LOSS_BYTES
     copies = 1 if trained > PARTS_BELOW else 3
     made.update["gradient"] = copies * 4 * trained // shared
-    if zero:  # filled, and copied to be summed
+    if zero:  # the bucket, and a copy for the all-reduce
         made.update["DeepSpeed's bucket"] = 2 * 4 * min(BUCKET, trained)
     made.sampled_tokens = rows * _turns(config) * config.rollout.max_tokens
     if _plays_again(config):
@@ -165,12 +165,12 @@ def _plays_again(config: Config) -> bool:
 
 
 def trained_episodes(config: Config) -> tuple[int, int]:
-    """Compute the fewest and most episodes that a run samples for training, if ``minutes`` do not end it."""
+    """Compute the minimum and maximum number of training episodes, unless ``minutes`` end the run."""
     each = config.rollout.tasks_per_iteration * config.rollout.group_size
     most = each * (config.dapo.rounds if _plays_again(config) else 1)
     if config.episodes is None:
         return config.iterations * each, config.iterations * most
-    # An iteration begins as long as fewer were sampled, and is played to its end.
+    # An iteration starts while fewer than ``episodes`` were sampled, and is always finished.
     unit = config.rollout.group_size if most > each else each
     least, last = max(each, ceil(config.episodes / unit) * unit), (config.episodes - 1) // unit * unit
     return min(config.iterations * each, least), min(config.iterations * most, last + most)
@@ -180,7 +180,7 @@ def measured_episodes(config: Config, held_out: int, validated: int) -> int:
     """Count the episodes of a run's measurements: before and after training, and validations.
 
     Args:
-        config: of the run.
+        config: the run's options.
         held_out: number of held-out tasks.
         validated: number of validation tasks.
     """
@@ -191,10 +191,10 @@ def measured_episodes(config: Config, held_out: int, validated: int) -> int:
 
 
 def dry_run(config: Config, console: Console) -> None:
-    """Print the plan of a run whose options are known to be valid; nothing is written.
+    """Check the options of a run and print its plan; nothing is written.
 
     Raises:
-        UnknownOption: as the run itself would raise it.
+        UnknownOption: an option is not valid, as in the run itself.
         MissingData, BadData: the model is missing, or cannot be trained.
     """
     check(config)
@@ -218,7 +218,7 @@ def described_model(config: Config) -> Any:
     """Load the configuration of a run's model, without its weights.
 
     Raises:
-        MissingData: there is none.
+        MissingData: there is no such model.
         BadData: the model cannot be trained.
     """
     source = model_source(config.model, policy_name(find_entry(config.env)), weights=False)
@@ -240,7 +240,7 @@ def device_bytes(device: str) -> int:
 
 
 def measured_speed(device: str, dtype: torch.dtype, size: int = 1024, seconds: float = 0.3) -> float:
-    """Floating-point operations a second of matrix products on this device, here and now."""
+    """Measure the device's speed of matrix products, in floating-point operations per second."""
     a = torch.randn(size, size, device=device).to(dtype)
     a @ a
     began, count = time.perf_counter(), 0
@@ -261,7 +261,7 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
 
     dtype = torch.bfloat16 if config.optim.dtype == "bfloat16" else torch.float32
     speed = measured_speed(device, dtype)
-    # Each sampled token is computed once while it is sampled, and three times (four with recomputation) in the update.
+    # Each sampled token is computed once in sampling, and three times (four with gradient checkpointing) in the update.
     flops = 2 * made.parameters * made.sampled_tokens * (1 + 3 + config.optim.gradient_checkpointing)
     has = device_bytes(device)
     share = 1 if device.startswith("cuda") else processes  # processes on a CPU share its memory
@@ -271,15 +271,14 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
         f"context and reply together: at most {made.limit:,} tokens, replies at most {config.rollout.max_tokens:,}; "
         f"{counted(config.rollout.tasks_per_iteration, 'task')} x {counted(config.rollout.group_size, 'episode')} "
         f"over {counted(processes, 'process', 'processes')}",
-        *table("held all the time", made.always),
-        *table("and while sampling", made.sampling),
-        *table("and in the update", made.update),
-        *table("in the computer's own memory", made.host),
+        *table("for the whole run", made.always),
+        *table("plus during sampling", made.sampling),
+        *table("plus during the update", made.update),
+        *table("in main memory", made.host),
         f"peak of a process: {_size(made.peak)}, and {device} has {has / _GIB:.1f} GiB"
         + (f" for {share} processes" if share > 1 else ""),
-        f"an iteration: at most {made.sampled_tokens:,} sampled tokens a process, some {flops / speed:,.0f} s at the "
-        f"{speed / 1e9:,.3g} GFLOP/s that a matrix product reaches here now (sampling is slower than that, contexts come on top, "
-        f"short replies take less)",
+        f"an iteration: at most {made.sampled_tokens:,} sampled tokens per process, some {flops / speed:,.0f} s at the "
+        f"{speed / 1e9:,.3g} GFLOP/s of a matrix product measured now (sampling is slower, contexts take more time, short replies less)",
         *(f"and at most {count:,} tokens of {name}" for name, count in made.further.items()),
     ]
     if made.peak * share + sum(made.host.values()) * (not device.startswith("cuda")) > has:

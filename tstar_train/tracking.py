@@ -1,4 +1,4 @@
-"""Run folder, TensorBoard, Weights & Biases, and progress on the screen."""
+"""Run folder, TensorBoard, Weights & Biases, and progress display."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tstar_train.loop import IterationResult
 from tstar_train.tree import tree_to_dict
 from tstar_train.types import Group
 
-SECONDS_BETWEEN_LINES = 30.0  # where there is no terminal
+SECONDS_BETWEEN_LINES = 30.0  # without a terminal
 
 
 class Ticker:
@@ -65,11 +65,11 @@ class Ticker:
 
 
 class Display:
-    """Live progress in a terminal; a line every few iterations elsewhere.
+    """Live progress of a run in a terminal; without one, a line every few iterations.
 
     Args:
-        console: where to.
-        config: of the run.
+        console: console to print to.
+        config: the run's options.
     """
 
     def __init__(self, console: Console, config: Config) -> None:
@@ -102,7 +102,7 @@ class Display:
             values = [m[name] for m in self._window if m.get(name) is not None]
             return sum(values) / len(values) if values else 0.0
 
-        # Of one iteration a figure says little: its tasks are few, and others than those of the one before.
+        # Show means over iterations: one iteration has few tasks, and different ones each time.
         several = f"means of {len(self._window)}: " if len(self._window) > 1 else ""
         figures = f"{several}success {mean('success'):.1%}"
         if self._metric != "success":
@@ -129,7 +129,7 @@ class Display:
 
     @contextmanager
     def busy(self, what: str) -> Iterator[Ticker]:
-        """Show that something else than an iteration goes on, and how far it is, for the time of a ``with`` block."""
+        """Show another activity and its progress during a ``with`` block."""
         if not self._started:
             with waiting(self._console, what) as ticker:
                 yield ticker
@@ -149,7 +149,7 @@ class Display:
 
 @contextmanager
 def waiting(console: Console, what: str) -> Iterator[Ticker]:
-    """Show that something long goes on, and how far it is, for the time of a ``with`` block."""
+    """Show a long activity and its progress during a ``with`` block."""
     with console.status(what) as status:
         yield _ticker(console, what, status.update)
 
@@ -163,7 +163,9 @@ def _ticker(console: Console, what: str, show: Callable[[str], None]) -> Ticker:
 
 
 VALIDATIONS = "validation.jsonl"
-_EPISODE_GROUPS = 2  # groups per iteration whose episodes are kept: all of them would be tens of megabytes
+_EPISODE_GROUPS = (
+    2  # number of groups per iteration whose episodes are written; all would take tens of megabytes
+)
 
 
 class LoggerFailed(TStarError, RuntimeError):
@@ -172,7 +174,7 @@ class LoggerFailed(TStarError, RuntimeError):
 
 @contextmanager
 def _logger(name: str, advice: str) -> Iterator[None]:
-    """Name a logger whose code raises within the block, and what to do."""
+    """Convert errors of a logger to ``LoggerFailed`` with its name and advice."""
     try:
         yield
     except Exception as error:
@@ -181,11 +183,11 @@ def _logger(name: str, advice: str) -> Iterator[None]:
 
 
 class RunFolder:
-    """Files of a run. Every method leaves earlier data intact, whatever happens.
+    """Files of a run. Every method keeps earlier data intact, even if it fails.
 
     Args:
-        path: of the folder; created if missing.
-        config: of the run.
+        path: folder of the run; created if missing.
+        config: the run's options.
     """
 
     def __init__(self, path: Path, config: Config) -> None:
@@ -211,7 +213,7 @@ class RunFolder:
         """Read a JSON file of this folder; empty if it is missing.
 
         Raises:
-            BadData: it is not a JSON object.
+            BadData: the file is not a JSON object.
         """
         path = self.path / name
         if not path.exists():
@@ -220,7 +222,7 @@ class RunFolder:
         return content
 
     def log(self, number: int, result: IterationResult, seconds: float) -> None:
-        """Append an iteration (numbered from 1) to the run's own files, which say all that a resumed run needs."""
+        """Append an iteration (numbered from 1) to the run's own files, which a resumed run reads."""
         self._append("metrics.jsonl", {"iteration": number, **result.metrics})
         memory = {"gpu_memory_peak_gib": result.memory} if result.memory else {}
         self._append("timings.jsonl", {"iteration": number, **result.seconds, "seconds": seconds, **memory})
@@ -246,9 +248,9 @@ class RunFolder:
         """Log an iteration to TensorBoard and, if requested, to Weights & Biases.
 
         Raises:
-            LoggerFailed: one of them raised; the run's own files are intact.
+            LoggerFailed: a logger failed; the run's own files are intact.
         """
-        with _logger("TensorBoard", "mend its folder tensorboard/"):
+        with _logger("TensorBoard", "repair its folder tensorboard/"):
             self._tensorboard(number, result)
         if self._config.wandb is not None:
             figures = {k: v for k, v in result.metrics.items() if isinstance(v, int | float)}
@@ -258,7 +260,7 @@ class RunFolder:
     def log_validation(self, record: dict[str, Any]) -> None:
         """Append a validation."""
         self._append(VALIDATIONS, record)
-        with _logger("TensorBoard", "mend its folder tensorboard/"):
+        with _logger("TensorBoard", "repair its folder tensorboard/"):
             self.draw_validation(record)
         if self._config.wandb is not None:
             drawn = {f"validation/{k}": v for k, v in _drawn(record)}
@@ -268,7 +270,7 @@ class RunFolder:
     def draw_validation(self, record: dict[str, Any]) -> None:
         """Log a validation to TensorBoard, replacing points of this and later iterations.
 
-        Validations are a TensorBoard run of their own, so that replacing them leaves other points alone.
+        Validations are a separate TensorBoard run, so that replacing them keeps other points.
         """
         if self._validations is None:
             self._validations = _event_writer(self.path / "tensorboard" / "validation", record["iteration"])
@@ -277,14 +279,14 @@ class RunFolder:
         self._validations.flush()
 
     def validations(self) -> list[dict[str, Any]]:
-        """Read the records of ``log_validation``, without lines cut by a kill."""
+        """Read the records of ``log_validation``, without an unfinished last line."""
         return [line.record for line in self._until(self.path / VALIDATIONS) or []]
 
     def cut(self, iterations: int) -> None:
         """Drop the logs after an iteration; a resumed run writes them again.
 
         Raises:
-            BadData: a line is damaged, or lines of the iterations before are missing; nothing is changed then.
+            BadData: a line is damaged, or lines of earlier iterations are missing; nothing is changed.
         """
         names = [
             "metrics.jsonl",
@@ -293,7 +295,7 @@ class RunFolder:
             *([VALIDATIONS] if self._config.evaluation.validate_every else []),
         ]
         kept = {name: self._until(self.path / name, iterations) for name in names}
-        wanted = {"metrics.jsonl": list(range(1, iterations + 1))}  # clock times are missed by nobody
+        wanted = {"metrics.jsonl": list(range(1, iterations + 1))}  # timings may be missing
         wanted["episodes.jsonl"] = [
             line.number for line in kept["metrics.jsonl"] or [] if _has_episodes(line.record)
         ]
@@ -301,7 +303,7 @@ class RunFolder:
             lines, comes_after = kept[name], f"the checkpoint comes after {iterations} iterations"
             if lines is None and numbers:
                 raise BadData(
-                    f"{self.path / name} is missing, and {comes_after}: put it back, or start a new run"
+                    f"{self.path / name} is missing, and {comes_after}: restore it, or start a new run"
                 )
             found = list(dict.fromkeys(line.number for line in lines or []))
             if found != numbers:
@@ -311,18 +313,18 @@ class RunFolder:
                     else f"the {len(numbers)} iterations with episodes"
                 )
                 raise BadData(
-                    f"{self.path / name} does not hold {which}, and {comes_after} (it has {len(found)} of them): put the file back, or "
+                    f"{self.path / name} does not hold {which}, and {comes_after} (it has {len(found)} of them): restore the file, or "
                     f"start a new run"
                 )
         if every := self._config.evaluation.validate_every:
-            # The one after the last iteration may be missing: the checkpoint is saved before it.
+            # The validation after the last iteration may be missing: the checkpoint is saved before it.
             missing = sorted(
                 {*range(0, iterations, every)} - {line.number for line in kept[VALIDATIONS] or []}
             )
             if missing:
                 raise BadData(
                     f"{self.path / VALIDATIONS} lacks the validation of iteration {missing[0]}, and the checkpoint comes after "
-                    f"{iterations}: put the file back, or start a new run"
+                    f"{iterations}: restore the file, or start a new run"
                 )
         for name, lines in kept.items():
             if lines is not None:
@@ -345,13 +347,13 @@ class RunFolder:
                 number = record.get("iteration", extra.get("iteration") if isinstance(extra, dict) else None)
                 if type(number) is not int:
                     raise BadData(f"{path}, line {line_number}: no whole number 'iteration'")
-                if number > iterations:  # lines come in order: what stands behind is later still
+                if number > iterations:  # lines are in order, so the rest is later too
                     break
                 kept.append(_Line(number, line, record))
         return kept
 
     def close(self) -> None:
-        """Flush what TensorBoard and Weights & Biases have not written yet."""
+        """Flush and close TensorBoard and Weights & Biases."""
         for events in (self._events, self._validations):
             if events is not None:
                 events.close()
@@ -396,9 +398,9 @@ class RunFolder:
 
     def _weights_and_biases(self, project: str, number: int, figures: dict[str, Any]) -> None:
         if self._wandb is None:
-            import wandb  # imported late: an extra of its own
+            import wandb  # imported late: an optional extra
 
-            # A resumed run goes on under its name.
+            # A resumed run continues under the same id.
             name = hashlib.blake2b(str(self.path.resolve()).encode(), digest_size=8).hexdigest()
             config = json.loads(self._config.to_json())
             self._wandb = wandb.init(
@@ -417,18 +419,18 @@ class RunFolder:
         for name, value in {**result.metrics, **_measured(result)}.items():
             if isinstance(value, int | float):
                 self._events.add_scalar(name, value, number)
-        self._events.flush()  # else a kill takes up to two minutes of points, which the resumed run does not draw again
+        self._events.flush()  # otherwise a kill loses up to two minutes of points, which the resumed run does not log again
 
 
 def _event_writer(folder: Path, first: int) -> Any:
-    """TensorBoard's; points of iteration ``first`` and later that a killed run left in other files are not shown twice."""
-    from torch.utils.tensorboard import SummaryWriter  # imported late: it costs a second
+    """Make a TensorBoard writer; it hides points of iteration ``first`` and later that a killed run left in other files."""
+    from torch.utils.tensorboard import SummaryWriter  # imported late: it takes a second
 
     return SummaryWriter(str(folder), purge_step=first)
 
 
 def _measured(result: IterationResult) -> dict[str, float]:
-    """Seconds, and on a GPU memory, by names of curves."""
+    """Return seconds, and on a GPU peak memory, by curve name."""
     return {
         **{f"seconds/{phase}": value for phase, value in result.seconds.items()},
         **{f"gpu_memory_peak_gib/{phase}": value for phase, value in result.memory.items()},
@@ -436,12 +438,12 @@ def _measured(result: IterationResult) -> dict[str, float]:
 
 
 def _drawn(validation: dict[str, Any]) -> list[tuple[str, float]]:
-    """Select a validation's figures that are plotted."""
+    """Select a validation's values to plot."""
     return [(name, validation[name]) for name in ("mean", "greedy") if validation.get(name) is not None]
 
 
 class _Line(NamedTuple):
-    """A line of a log: its iteration, its text as it stands there, and the record that it holds."""
+    """Line of a log: its iteration, its exact text, and its record."""
 
     number: int
     text: str
@@ -454,12 +456,12 @@ def _has_episodes(metrics: dict[str, Any]) -> bool:
 
 
 def _most_telling(groups: list[Group]) -> list[Group]:
-    """Select the groups with most divergences, else the first ones."""
+    """Select the groups with the most divergences; ties go to the first groups."""
     return sorted(groups, key=lambda g: (-len(g.divergences), g.trajectories[0].group))[:_EPISODE_GROUPS]
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no infinity or NaN: they become strings, so that every reader can read the file."""
+    """Convert infinity and NaN, which JSON lacks, to strings."""
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Warm start: a tiny policy made by imitation of an environment's expert."""
+"""Warm start: train a tiny policy by imitation of an environment's expert."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tstar_train.types import Branch
 
 @dataclass
 class Row:
-    """Token ids with a mask that is 1 where the loss counts (the expert's own tokens)."""
+    """Token ids with a loss mask that is 1 at the expert's own tokens."""
 
     ids: list[int]
     mask: list[int]
@@ -53,15 +53,16 @@ def practice_rows(
     seen: EnvRecipe,
     limit: int | None = None,
 ) -> Iterator[Row]:
-    """Yield practice rows without end.
+    """Yield an endless stream of demonstration rows from practice environments.
 
     Args:
-        practice: gives a fresh practice environment for a seed.
-        codec: turns to ids.
-        seed: same seed, same rows.
-        style: how varied.
-        seen: how the policy sees the environment. ``concat`` gives a row per episode, ``step`` one per imitated turn.
-        limit: most tokens of a row, None for any number. Contexts are shortened as in play; an episode that cannot go on is left out.
+        practice: makes a new practice environment for a seed.
+        codec: codec between turns and token ids.
+        seed: the same seed gives the same rows.
+        style: variations of the demonstrations.
+        seen: context options of the policy. ``concat`` gives one row per episode, ``step`` one per imitated turn.
+        limit: maximum number of tokens per row, None for no limit. Contexts are shortened as in a rollout; an episode that does not fit
+            is skipped.
     """
     world = 0
     while True:
@@ -74,12 +75,12 @@ def practice_rows(
 
 
 def shuffled(rows: Iterator[Row], held: int, seed: int) -> Iterator[Row]:
-    """Yield the same rows in another order: each is drawn at random from a pool of ``held``, whose place the next one takes.
+    """Shuffle a stream with a buffer: yield a random row of the buffer, and replace it by the next one.
 
     Args:
-        rows: without end, or those in the pool at the end are left out.
-        held: size of the pool; 0 changes nothing.
-        seed: same seed, same order.
+        rows: endless stream; rows left in the buffer when it ends are dropped.
+        held: buffer size; 0 yields the rows in order.
+        seed: the same seed gives the same order.
     """
     if not held:
         yield from rows
@@ -110,7 +111,7 @@ def _episode_rows(
     over = False
     while not over:
         expert = env.oracle(paraphrase=rng.randrange(style.wordings))
-        if expert is None:  # unsolvable: an unproved practice task, or lost to a mistake
+        if expert is None:  # unsolvable: the practice task may be, or a suboptimal action lost the episode
             return []
         try:
             context = transcript.context(None if limit is None else limit - seen.max_tokens)
@@ -165,15 +166,17 @@ def _contrast_row(
 
 _SHORTEST, _LONGEST, _QUOTED = 8, 100, 24
 _PIECE = (2, 8)
-_FIRST_TOKEN = 2  # those before it are special
+_FIRST_TOKEN = 2  # lower ids are special tokens
 
 
 def copy_task_rows(vocabulary: int, seed: int) -> Iterator[Row]:
-    """Rows without end: 8 to 100 random tokens, then pieces of 2 to 8 of them in random order; all but the first of a piece count.
+    """Yield an endless stream of copy tasks: 8 to 100 random tokens, then pieces of 2 to 8 of them in random order.
+
+    All tokens of a piece but its first count for the loss.
 
     Args:
-        vocabulary: number of tokens.
-        seed: same seed, same rows.
+        vocabulary: vocabulary size.
+        seed: the same seed gives the same rows.
     """
     rng = random.Random(f"quoting/{seed}")
     while True:
@@ -189,7 +192,7 @@ def copy_task_rows(vocabulary: int, seed: int) -> Iterator[Row]:
 
 
 def batches_of(rows: Sequence[Row], schedule: ImitationSchedule) -> list[list[Row]]:
-    """Rows in batches of ``schedule.batch``, shortest first: padding is computed for nothing, so similar lengths share a batch."""
+    """Split rows into batches of ``schedule.batch``, shortest first; similar lengths share a batch to save padding."""
     length: Callable[[Row], int] = {
         "row": lambda r: len(r.ids),
         "context": lambda r: len(r.ids) - sum(r.mask),
@@ -199,7 +202,7 @@ def batches_of(rows: Sequence[Row], schedule: ImitationSchedule) -> list[list[Ro
 
 
 def pad_rows(rows: Sequence[Row], pad: int) -> tuple[Tensor, Tensor]:
-    """Ids and masks as tensors of shape (rows, longest), padded on the right."""
+    """Pad ids and masks on the right, each to a tensor of shape (rows, longest)."""
     longest = max(len(r.ids) for r in rows)
     ids = torch.tensor([r.ids + [pad] * (longest - len(r.ids)) for r in rows])
     mask = torch.tensor([r.mask + [0] * (longest - len(r.ids)) for r in rows], dtype=torch.bool)
@@ -207,15 +210,15 @@ def pad_rows(rows: Sequence[Row], pad: int) -> tuple[Tensor, Tensor]:
 
 
 def imitation_loss(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
-    """Mean cross-entropy, in nats per masked token; the output matrix is applied to masked positions only."""
-    # Padding stands on the right, so causal attention needs no mask.
+    """Compute the mean cross-entropy in nats per masked token; logits are computed at masked positions only."""
+    # Rows are padded on the right, so causal attention needs no mask.
     hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
     wanted = mask[:, 1:]
     return torch.nn.functional.cross_entropy(output_logits(model, hidden[wanted]), ids[:, 1:][wanted])
 
 
 def optimizers(model: PreTrainedModel, schedule: ImitationSchedule) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the layers, AdamW for everything else."""
+    """Make the optimizers: Muon for the matrices inside the layers, AdamW for all other parameters."""
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     chosen = {id(p) for p in matrices}
     others = [p for p in model.parameters() if id(p) not in chosen]
@@ -239,19 +242,19 @@ def imitate(
 
     Args:
         model: changed in place.
-        rows: endless demonstrations.
-        schedule: steps, batch and rates.
+        rows: endless stream of demonstrations.
+        schedule: steps, batch size and learning rates.
         pad: padding id.
-        report: called every ``every`` steps, and at the end, with the step, the mean loss since the last call and the CPU seconds so far.
-        every: see ``report``.
-        average: makes the gradients the mean over processes, where there are several.
+        report: called every ``every`` steps and at the end, with the step, the mean loss since the last call and the CPU seconds so far.
+        every: number of steps between reports.
+        average: averages the gradients over processes, None for one process.
         told: called after every step with its number, from 1.
 
     Returns:
-        the number of updates.
+        Number of updates.
 
     Raises:
-        NotFinite: a loss or gradient is no number; the weights are those of before that update, and it holds the batch.
+        NotFinite: a loss or gradient is NaN or infinite. The weights are those before that update, and the error holds the batch.
     """
     optimizer_list = optimizers(model, schedule)
     peaks = [[g["lr"] for g in o.param_groups] for o in optimizer_list]
@@ -293,7 +296,7 @@ def imitate(
 
 
 class TextCodec:
-    """Rows of plain text instead of ids, for the tokenizer's training corpus."""
+    """Codec that yields text pieces instead of token ids, for the tokenizer's training corpus."""
 
     end: Any = ""
     pad: Any = ""
@@ -323,12 +326,12 @@ class TextCodec:
 
 
 class PracticeMix:
-    """Fresh practice environments, under the options that a built-in policy plays with.
+    """Makes practice environments with a built-in policy's options.
 
     Args:
-        recipe: of that policy; which environments are practised, and how often, its ``mix`` says.
-        entry: what is practised where there is no mix.
-        only: practise this environment alone, whatever the mix.
+        recipe: recipe of the policy; its ``mix`` has the practice environments and their weights.
+        entry: environment to practise if the recipe has no mix.
+        only: True to practise ``entry`` alone, ignoring the mix.
     """
 
     def __init__(self, recipe: Recipe, entry: EnvEntry, only: bool = False) -> None:
@@ -349,20 +352,21 @@ class PracticeMix:
 def build_weights(
     entry: EnvEntry, out: Path, seed: int, steps: int | None, console: Console, recipe: Recipe | None = None
 ) -> None:
-    """Make the built-in policy that plays an environment, from nothing or from the one that it begins with, and write it.
+    """Make and write the built-in policy of an environment, from scratch or from another built-in policy.
 
     Args:
-        entry: the environment; the policy's recipe says all but what follows.
-        out: folder, new or empty; ``model.safetensors``, ``config.json``, the tokenizer and ``training.json`` are written there.
-        seed: of weights and demonstrations.
-        steps: updates of each stage, None for the recipe's.
-        console: for progress.
-        recipe: to follow instead of the policy's own.
+        entry: the environment.
+        out: new or empty folder; ``model.safetensors``, ``config.json``, the tokenizer and ``training.json`` are written there.
+        seed: seed of weights and demonstrations.
+        steps: number of updates per stage, None for the recipe's.
+        console: console for progress.
+        recipe: recipe to use instead of the environment's own.
 
     Raises:
-        UnknownOption: the folder holds something.
-        InUse: another process writes there.
-        NotFinite: a loss or gradient is no number; the weights of the stage before stand in the folder, the batch beside them.
+        UnknownOption: the folder is not empty.
+        InUse: another process writes to the folder.
+        NotFinite: a loss or gradient is NaN or infinite. The folder has the weights of the last finished stage, and
+            ``broken_batch.json``.
     """
     with lock_run_dir(out, used="what it holds would be lost: choose another --out"):
         try:
@@ -376,7 +380,7 @@ def _build(
     entry: EnvEntry, recipe: Recipe, out: Path, seed: int, steps: int | None, console: Console
 ) -> None:
     torch.set_num_threads(1)
-    made: list[dict[str, Any]] = []  # the stages of the policy that it begins with
+    made: list[dict[str, Any]] = []  # stages of the policy to start from
     if start := recipe.warm_start.begins_with:
         policy = load_policy("tiny", start)
         tokenizer, model = policy.tokenizer, policy.model
@@ -400,7 +404,7 @@ def _build(
     for number, schedule in enumerate(stages, start=len(made)):
         which = f"stage {number + 1 - len(made)} of {len(stages)}"
         console.print(f"{which}: {counted(schedule.steps, 'update')} ...", highlight=False)
-        (out / "training.json").unlink(missing_ok=True)  # its sums are those of the stage before
+        (out / "training.json").unlink(missing_ok=True)  # its checksums are of the last stage's files
         run_stage(entry, recipe, out, seed + 1000 * number, schedule, console, record)
         record["sha256"] = {
             p.name: sha256_of(p) for p in sorted(out.iterdir()) if p.suffix in (".json", ".safetensors")
@@ -409,7 +413,7 @@ def _build(
 
 
 def new_policy(recipe: Recipe, entry: EnvEntry, seed: int) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    """Train a tokenizer on demonstrations and initialise a model as the recipe says."""
+    """Train a tokenizer on demonstrations and initialize a model by the recipe."""
     tokens = recipe.tokenizer
     texts = practice_rows(
         PracticeMix(recipe, entry), TextCodec(), 999, recipe.warm_start.demonstrations, recipe.env
@@ -428,7 +432,7 @@ def run_stage(
     console: Console,
     record: dict[str, Any],
 ) -> None:
-    """Go on from the weights in ``out`` by one schedule, write them back, and add the stage to the record."""
+    """Train the weights in ``out`` by one schedule, write them back, and add the stage to the record."""
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{folder}/meeting"
         arguments = (schedule, entry, recipe, out, seed, meeting, f"{folder}/stage.json")
@@ -460,7 +464,7 @@ def _stage(
     meeting: str,
     result: str,
 ) -> None:
-    """One process of a stage; all of them stay in step, and the first writes."""
+    """Run one process of a stage; all processes take the same steps, and rank 0 writes."""
     torch.set_num_threads(1)
     average = None
     if schedule.processes > 1:
@@ -503,7 +507,7 @@ def _stage(
             told=tell,
         )
     except NotFinite as error:
-        # What is raised in a process of its own arrives as the text of a traceback.
+        # An error of a spawned process reaches the parent only as traceback text, so pass it by a file.
         if schedule.processes > 1:
             write_whole(Path(f"{result}.broken"), json.dumps({"message": str(error), "batch": error.batch}))
         raise
@@ -516,7 +520,7 @@ def _stage(
 
 
 def _average(model: PreTrainedModel) -> None:
-    """Gradients become their mean over the processes."""
+    """Average the gradients over the processes, in place."""
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     flat = torch.nn.utils.parameters_to_vector(gradients)
     torch.distributed.all_reduce(flat)

@@ -180,7 +180,7 @@ class Forks(foreign_code.Playing):
 
 
 @pytest.mark.parametrize("agent", [RunsItsOwnLoop, SaysOddTexts, Forks])
-@pytest.mark.parametrize("at_once", [1, 2])
+@pytest.mark.parametrize("at_once", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_what_is_odd_and_right_plays(agent: type[Any], at_once: int, call: Call) -> None:
     """As the same replies from a plain agent."""
     said = []

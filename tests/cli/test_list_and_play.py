@@ -124,6 +124,7 @@ def test_end_of_input_is_a_clean_end(run: Run, typed: str | bytes) -> None:
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.slow
 def test_seed_draws_the_task(run: Run) -> None:
     first, second, third = (
         run("play", "hotpotqa", "--split", "valid", "--seed", seed).stdout for seed in ("1", "1", "2")

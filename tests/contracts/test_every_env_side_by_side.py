@@ -130,7 +130,7 @@ class Reference:
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("kind", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 def test_vector_environments(entry: EnvEntry, kind: str, mode: AutoresetMode) -> None:
     seeds: list[int | None] = [7, 8]
     makers: list[Any] = [lambda horizon=horizon: gym.make(entry.id, horizon=horizon) for horizon in (3, 4)]

@@ -32,6 +32,7 @@ def resident(url: str) -> int:
     return int(float(text.split("\nprocess_resident_memory_bytes ")[1].split("\n")[0]))
 
 
+@pytest.mark.slow
 def test_two_hundred_clients_at_once(url: str) -> None:
     before, peak, done = resident(url), [0], threading.Event()
 

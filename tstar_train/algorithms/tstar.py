@@ -19,8 +19,8 @@ from tstar_train.types import Grafts, Group, KLWork, Trajectory
 class TStar:
     """T-STAR on top of a base algorithm (docs/tstar.md).
 
-    Turns that the policy cannot tell apart share a node of the cognitive tree. A turn's advantage is its node's value minus the group's mean
-    reward. Beyond the paper, nodes can be states, and a turn can be credited with its gain over the state it was taken in.
+    Turns that the policy cannot tell apart share a node of the cognitive tree. A turn's advantage is its node's value minus the group's
+    mean reward. Beyond the paper, nodes can be states, and a turn can be credited with its gain over the state it was taken in.
 
     Args:
         config: the run's options.

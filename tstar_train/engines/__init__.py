@@ -1,4 +1,4 @@
-"""Sampling engines behind one contract, and the one that a run's options name."""
+"""Sampling engines behind one protocol, and the factory for a run's engine."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from tstar_train.policy.model import Policy
 
 
 def require_engine(config: Config, device: str) -> None:
-    """Look for what the engine needs, before anything is made; vLLM itself is imported by the process that samples.
+    """Check that the engine's package is installed, before a run makes anything.
+
+    vLLM is not imported here; the sampling process imports it.
 
     Raises:
-        MissingExtra: it is not installed.
+        MissingExtra: vLLM is not installed.
     """
     if config.engine == "vllm" and importlib.util.find_spec("vllm") is None:
         from tstar_train.engines.vllm import missing_vllm
@@ -24,15 +26,15 @@ def require_engine(config: Config, device: str) -> None:
 
 
 def make_engine(config: Config, policy: Policy, world: Communicator) -> Engine:
-    """One rank's engine.
+    """Make one rank's sampling engine.
 
     Raises:
-        MissingExtra: what it needs is not installed.
-        UnknownOption: it cannot serve this model.
+        MissingExtra: the engine's package is not installed.
+        UnknownOption: the engine cannot serve this model.
     """
     rollout = config.rollout
     if config.engine == "vllm":
-        from tstar_train.engines.vllm import VLLMEngine  # brings vLLM, which takes ten seconds to import
+        from tstar_train.engines.vllm import VLLMEngine  # vLLM takes ten seconds to import
 
         return VLLMEngine(
             policy,
@@ -43,7 +45,7 @@ def make_engine(config: Config, policy: Policy, world: Communicator) -> Engine:
             rank=world.rank,
             ranks=world.size,
         )
-    asked = config.tstar and config.tree.nodes == "depth"  # whose estimates go on from what was played
+    asked = config.tstar and config.tree.nodes == "depth"  # its KL estimates continue from sampled rows
     return LocalEngine(
         policy, rollout.max_sequences, rollout.context_tokens, rollout.cache_gib, keep_rows=asked
     )

@@ -1,4 +1,4 @@
-"""Engines: the protocol, and the noise that makes samples repeatable."""
+"""Engines: the protocol, and seeded noise for reproducible samples."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tstar_train.policy.kv import ContextTooLong
 
 
 def uniform_noise(seed: str, count: int) -> np.ndarray:
-    """``count`` uniform numbers in [0, 1) for one row; a counter-based stream, so rows do not depend on one another."""
+    """Draw ``count`` uniform numbers in [0, 1) for one row; the counter-based stream makes rows independent of each other."""
     key = int.from_bytes(hashlib.blake2b(seed.encode(), digest_size=16).digest(), "little")
     return np.random.Generator(np.random.Philox(key=key)).random(count)
 
 
 def inverse_cdf(logprobs: Tensor, noise: Tensor) -> Tensor:
-    """Sample by inverting the cumulative distribution: the first token whose cumulated probability exceeds the noise.
+    """Sample by inverting the CDF: the first token whose cumulative probability exceeds the noise.
 
     Args:
         logprobs: shape (rows, vocabulary).
@@ -48,7 +48,7 @@ def rooms(
     """Compute the maximum reply length for each context.
 
     Raises:
-        ValueError: not one seed per sample.
+        ValueError: the number of seeds is not the number of samples.
         ContextTooLong: a context fills the limit.
     """
     if len(seeds) != len(contexts) * copies:
@@ -64,7 +64,7 @@ def rooms(
 def require_room(
     contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]], limit: int
 ) -> None:
-    """Refuse what is too long to be scored.
+    """Check that every context and continuation fits within the limit.
 
     Raises:
         ContextTooLong: a context with its longest continuation is longer than the limit.
@@ -78,18 +78,18 @@ def require_room(
 
 
 class Engine(Protocol):
-    """Samples from and scores under the current weights."""
+    """Samples replies and computes log-probabilities with the current weights."""
 
     @property
     def limit(self) -> int:
-        """Most tokens of a context and what follows it together; neither call feeds the model more."""
+        """Maximum number of tokens of a context and its reply or continuation together."""
 
     @property
     def shares_weights(self) -> bool:
         """True if the engine computes with the trainer's own model, so that log-probabilities agree up to rounding.
 
-        Where they are not, ``engines.check.sync_engine`` compares the two after each sync, and the update's old log-probabilities are the
-        trainer's own (``learner.update.compute_old_logprobs_and_values``).
+        If False, ``engines.check.sync_engine`` compares engine and model after each sync, and the trainer computes the old
+        log-probabilities of the update (``learner.update.compute_old_logprobs_and_values``).
         """
 
     def generate(
@@ -103,20 +103,20 @@ class Engine(Protocol):
         copies: int = 1,
         ends: Collection[int] = (),
     ) -> list[Sample]:
-        """Continue each context until a token that ends a reply, ``max_tokens`` or the limit.
+        """Sample replies to contexts, up to a stop token, ``max_tokens`` or the limit.
 
         Args:
             contexts: token ids.
-            seeds: one per returned sample; equal seed and distribution, equal sample, whatever else is in the batch.
-            max_tokens: longest reply.
-            temperature: of the sampling distribution; 0 takes the likeliest token (log-probabilities are then at 1).
-            keys: names of the rows, so that a cache kept from an earlier call can be found.
-            copies: how many samples per context; they stand side by side in the result.
-            ends: tokens that end a sample besides those that end a reply; not with ``keys``.
+            seeds: one per returned sample. The same seed and distribution give the same sample, whatever else is in the batch.
+            max_tokens: maximum reply length in tokens.
+            temperature: sampling temperature; 0 is greedy decoding (log-probabilities are then at temperature 1).
+            keys: one key per row, under which its cache is found again in the next call.
+            copies: number of samples per context; they are adjacent in the result.
+            ends: further stop tokens; not with ``keys``.
 
         Raises:
             ContextTooLong: a context fills the limit.
-            NotFinite: the log-probabilities are no numbers.
+            NotFinite: a log-probability is NaN or infinite.
         """
 
     def logprobs(
@@ -126,14 +126,14 @@ class Engine(Protocol):
 
         Raises:
             ContextTooLong: a context with its continuation is longer than the limit.
-            NotFinite: they are no numbers.
+            NotFinite: a sum is NaN.
         """
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Take over new weights, by name; what was kept under the old ones is forgotten."""
+        """Load new weights, given as (name, tensor), and drop caches of the old ones."""
 
     def clear_cache(self) -> None:
-        """Drop what is kept between calls."""
+        """Drop the key-value caches kept between calls."""
 
     def release(self) -> None:
-        """Give memory back to the update; the next call is ``sync``."""
+        """Free memory for the update; the next call is ``sync``."""

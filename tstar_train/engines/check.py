@@ -1,4 +1,4 @@
-"""A fixed probe that sampler and model must score alike before anything is trained on the sampler's probabilities."""
+"""Agreement check of sampler and trainer: both score fixed texts, and must differ by rounding only."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tstar_train.engines.base import Engine
 from tstar_train.policy.kv import attention_window, output_logits, unscaled_positions
 from tstar_train.policy.model import Policy
 
-# Rows of several lengths side by side: a model that goes by the place in the batch is found out.
+# Rows of several lengths in one batch reveal a model whose output depends on the row's index in the batch.
 _LENGTHS = (40, 24, 96)
-_TAIL = 16  # tokens that are compared, at the end
-_SINGLE, _HALF = 1e-3, 0.25  # nats per token: rounding gives about 1e-5 in single precision and .05 in half
-_TENSOR_CORES = 5e-3  # single precision by another program's kernels on a GPU: .003 with vLLM on an H200 (docs/results/gpu.md)
+_TAIL = 16  # number of tokens compared at the end of each row
+_SINGLE, _HALF = 1e-3, 0.25  # nats per token: rounding gives about 1e-5 in float32 and .05 in bfloat16
+_TENSOR_CORES = 5e-3  # float32 with other kernels on a GPU: .003 with vLLM on an H200 (docs/results/gpu.md)
 
 
 class EngineMismatch(TStarError, RuntimeError):
-    """Sampler and model disagree about the probability of the same tokens."""
+    """Log-probabilities of sampler and model differ for the same tokens."""
 
 
 def max_logprob_difference(policy: Policy, asked: float | None) -> float:
@@ -30,41 +30,37 @@ def max_logprob_difference(policy: Policy, asked: float | None) -> float:
 
 
 def require_agreement(difference: float, most: float) -> None:
-    """Refuse to learn from tokens whose probability the trainer sees otherwise than the sampler did.
+    """Refuse to train on tokens whose log-probabilities differ too much between sampler and trainer.
 
     Args:
         difference: largest |log pi(sampler) - log pi(trainer)| of a sampled token, in nats.
-        most: see ``max_logprob_difference``.
+        most: maximum allowed difference, see ``max_logprob_difference``.
 
     Raises:
-        EngineMismatch: it is larger.
+        EngineMismatch: the difference exceeds ``most``.
     """
     if difference > most:
         raise EngineMismatch(
-            f"sampler and trainer differ by up to {difference:.3g} nats about a sampled token, and {most:g} is the most that is trained "
-            f"on (--optim.max-logprob-difference): the sampler has other weights, or computes this model otherwise; no step was taken"
+            f"sampler and trainer differ by up to {difference:.3g} nats about a sampled token, and {most:g} is the maximum "
+            f"(--optim.max-logprob-difference): the sampler has other weights, or computes this model differently; no step was taken"
         )
 
 
 def check_agreement(policy: Policy, engine: Engine) -> float:
-    """Score a fixed text by the engine and by the model's own forward pass, at several lengths up to the longest where that matters.
-
-    Args:
-        policy: model.
-        engine: samples for it.
+    """Compare log-probabilities of engine and model on fixed texts of several lengths, up to the longest where length matters.
 
     Returns:
         The largest difference in nats per token.
 
     Raises:
         EngineMismatch: they differ by more than rounding, or the engine cannot compute this architecture.
-        UnknownOption: the model looks back over a few tokens only.
+        UnknownOption: the model's attention window is too short for an episode.
     """
     config = policy.model.config
     window = attention_window(config)
     if window is not None and window < _LENGTHS[0]:
         raise UnknownOption(
-            f"{policy.name} attends to the last {window} only, which holds no episode: use another model"
+            f"{policy.name} attends to the last {window} tokens only, too few for an episode: use another model"
         )
     try:
         worst = _largest_difference(policy, engine)
@@ -74,34 +70,35 @@ def check_agreement(policy: Policy, engine: Engine) -> float:
         TypeError,
         IndexError,
         AttributeError,
-    ) as error:  # what a strange architecture's code raises
+    ) as error:  # errors that the code of an unsupported architecture raises
         if isinstance(error, TStarError):
             raise
         raise EngineMismatch(
             f"the local engine cannot compute {policy.name} ({config.model_type}; {type(error).__name__}: "
             f"{' '.join(str(error).split()):.200}): use a model whose attention keeps keys and values as Llama's does"
         ) from error
-    if not worst <= _rounding(policy):  # not >: it may be no number
+    if not worst <= _rounding(policy):  # not ">": it may be NaN
         raise EngineMismatch(
             f"the sampler and {policy.name} disagree by {worst:.3g} nats per token on a fixed probe (at most {_rounding(policy)} is "
-            f"rounding): this architecture ({config.model_type}) computes something that the engine does not; use another model"
+            f"rounding): the engine does not support this architecture ({config.model_type}); use another model"
         )
     return worst
 
 
 def sync_engine(policy: Policy, engine: Engine, weights: Iterable[tuple[str, Tensor]]) -> None:
-    """Bring an engine to the trainer's weights, and see by the fixed probe that one with a copy of them has indeed taken them over.
+    """Sync an engine with the trainer's weights, and check on fixed texts that it uses them.
 
-    None of the known ways to keep old weights (packed copies, a prefix cache of before, memory given back) raises by itself. Both
-    sides are compared, and how far both have moved since the first hand-over, in which what they always round otherwise cancels.
+    An engine may silently keep old weights: packed copies, a stale prefix cache, freed memory. The check compares engine and model, and
+    also their changes since the first sync, in which constant rounding differences cancel. An engine that shares the weights needs no
+    check.
 
     Args:
-        policy: with the trainer's model.
-        engine: gets the weights.
-        weights: of the model, by name.
+        policy: policy with the trainer's model.
+        engine: engine that receives the weights.
+        weights: (name, tensor) of the model's weights.
 
     Raises:
-        EngineMismatch: they differ by more than rounding, or the engine has not moved as the model has.
+        EngineMismatch: they differ by more than rounding, or the engine did not change as the model did.
     """
     engine.sync(weights)
     if engine.shares_weights:
@@ -113,15 +110,15 @@ def sync_engine(policy: Policy, engine: Engine, weights: Iterable[tuple[str, Ten
     )
     if not worst <= most:
         raise EngineMismatch(
-            f"after the weights were handed over, the sampling engine and {policy.name} still differ by up to {worst:.3g} nats per token "
+            f"after the weights were synced, the sampling engine and {policy.name} still differ by up to {worst:.3g} nats per token "
             f"on a fixed probe (at most {most} is rounding): the engine has other weights, or computes "
-            f"{policy.model.config.model_type} otherwise; no step was taken"
+            f"{policy.model.config.model_type} differently; no step was taken"
         )
     first = _FIRST.setdefault(engine, scores)
     moved, behind = _moved(first, scores)
     if behind > max(most, moved) / 2:
         raise EngineMismatch(
-            f"{policy.name} has moved by {moved:.3g} nats per token on a fixed probe since its weights were first handed over, and the "
+            f"{policy.name} has moved by {moved:.3g} nats per token on a fixed probe since the first sync of its weights, and the "
             f"sampling engine differs from that by {behind:.3g}: it does not follow the trainer's weights; no step was taken"
         )
 
@@ -129,18 +126,18 @@ def sync_engine(policy: Policy, engine: Engine, weights: Iterable[tuple[str, Ten
 def require_following(
     policy: Policy, engine: Engine, weights: Callable[[], Iterable[tuple[str, Tensor]]]
 ) -> None:
-    """See once, before anything is sampled, that an engine with a copy of the weights follows them.
+    """Check once, before sampling, that an engine with a copy of the weights follows their changes.
 
-    In half precision rounding hides the small steps of training, so the last trained weights are moved far, handed over, and put back
-    bit for bit. Nothing is drawn from a generator of the run.
+    In bfloat16 rounding hides the small steps of training. So the last trained weights are changed by a large amount, synced, and restored
+    bit for bit. The run's random generators are not used.
 
     Args:
-        policy: with the trainer's model.
-        engine: gets the weights.
-        weights: gives those of the model, by name, as they are now.
+        policy: policy with the trainer's model.
+        engine: engine that receives the weights.
+        weights: returns (name, tensor) of the model's current weights.
 
     Raises:
-        EngineMismatch: the engine does not move with the model, or differs from it by more than rounding.
+        EngineMismatch: the engine does not follow the model, or differs from it by more than rounding.
     """
     sync_engine(policy, engine, weights())
     if engine.shares_weights:
@@ -163,19 +160,19 @@ def require_following(
         for part, value in kept:
             part.copy_(value)
     sync_engine(policy, engine, weights())
-    # Where nothing moves the model beyond what the two round otherwise, it cannot be told; the distance stays bounded.
+    # If no change moves the model beyond the rounding difference, this check cannot decide; ``sync_engine`` still bounds the difference.
     noise = _worst(abs(ours - theirs) for ours, theirs in before)
     if behind > moved / 2 and moved >= 4 * noise:
         raise EngineMismatch(
-            f"weights that moved {policy.name} by {moved:.3g} nats per token on a fixed probe were handed over, and the sampling engine "
+            f"weights that moved {policy.name} by {moved:.3g} nats per token on a fixed probe were synced, and the sampling engine "
             f"differs from that by {behind:.3g}: it does not follow the trainer's weights; nothing was trained"
         )
 
 
-# Scores of the fixed probe at an engine's first hand-over.
+# Scores of the fixed probe at an engine's first sync.
 _FIRST: WeakKeyDictionary[Engine, list[tuple[float, float]]] = WeakKeyDictionary()
-_SIZES = (1.0, 4.0, 16.0, 64.0, 256.0)  # times the spread of a weight
-_MOST_MOVED = 1 << 22  # numbers of one weight
+_SIZES = (1.0, 4.0, 16.0, 64.0, 256.0)  # in standard deviations of a weight
+_MOST_MOVED = 1 << 22  # maximum number of entries changed in one weight
 
 
 @torch.no_grad()
@@ -191,7 +188,7 @@ def _last_trained(policy: Policy) -> list[Tensor]:
 
 @torch.no_grad()
 def _displace(kept: list[tuple[Tensor, Tensor]], size: float) -> None:
-    """Move weights away from what they were by fixed noise of ``size`` times their spread."""
+    """Add fixed noise of ``size`` standard deviations to the original weights, in place."""
     generator = torch.Generator().manual_seed(0)
     for part, value in kept:
         noise = torch.randn(len(value), generator=generator).to(value.device)
@@ -253,8 +250,8 @@ def _text(length: int, number: int, policy: Policy) -> list[int]:
 def _plain(policy: Policy, ids: list[int], end: int) -> float:
     """Compute the log-probability of the last ids by the model's own forward pass, in nats.
 
-    Where the vocabulary is large only these positions become logits (``output_logits`` is the model's own head, which the first
-    length, computed whole, has vouched for).
+    Long texts compute logits of these positions only, because a large vocabulary takes much memory. Short texts run the model's own
+    output head, which checks ``output_logits``.
     """
     model = policy.model
     given = torch.tensor([ids], device=model.device)

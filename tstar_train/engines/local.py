@@ -1,7 +1,7 @@
-"""The local engine: batched sampling over the training weights themselves, with a static key/value cache.
+"""Local engine: batched sampling with the trainer's own model and a static key-value cache.
 
-The model is the trainer's own, so there is nothing to synchronise and log-probabilities agree with the trainer's up to
-float rounding. A conversation's cache is kept between turns under its row's key.
+The weights are shared, so nothing is synced, and log-probabilities agree with the trainer's up to float rounding. A conversation's cache
+is kept between turns under its row's key.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tstar_train.policy.kv import (
 )
 from tstar_train.policy.model import Policy
 
-_CAPACITY = 256  # positions per row to start with
-_SHRINK_BELOW = 0.5  # share of running rows at which the others are left behind; the copy costs about as much as two tokens
-_KEPT_SHARE = 0.25  # of what keys and values may take in all: most that is remembered of contexts, and of rows that were left
+_CAPACITY = 256  # initial positions per row
+_SHRINK_BELOW = 0.5  # share of running rows at which finished rows are dropped; the copy costs about as much as two tokens
+_KEPT_SHARE = 0.25  # maximum share of the key-value memory for kept contexts, and for kept rows of a rollout
 
 
 class LocalEngine:
@@ -36,16 +36,16 @@ class LocalEngine:
 
     Args:
         policy: model and codec; the model is used in place.
-        batch: most rows decoded side by side.
-        limit: most tokens of a context and its reply together; None, or more than the model has positions: its positions.
-        gib: most memory for keys and values; fewer rows are decoded side by side where more would not fit.
-        keep_rows: whether rows of a rollout stay, within a quarter of that memory, once it goes on without them: what is drawn or scored
-            behind beginnings of them afterwards, as the KL estimate does, then computes none of their tokens again.
+        batch: maximum number of rows decoded side by side.
+        limit: maximum number of tokens of a context and its reply together; at most the model's positions, which None stands for.
+        gib: maximum memory for keys and values, in GiB; fewer rows are decoded side by side if ``batch`` rows do not fit.
+        keep_rows: True to keep the caches of finished rows of a rollout, within a quarter of that memory. Samples and scores after
+            prefixes of these rows, as the KL estimate needs, then compute none of their tokens again.
 
     Attributes:
-        batch: most rows decoded side by side, within ``gib``.
-        most_kept: most tokens of contexts, and of rows that were left, whose keys and values are kept.
-        trie: contexts whose keys and values are kept.
+        batch: maximum number of rows decoded side by side, within ``gib``.
+        most_kept: maximum number of cached tokens of contexts, and of finished rows.
+        trie: contexts whose keys and values are cached.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class LocalEngine:
         self._keep_rows = keep_rows
         self._cache: RaggedCache | None = None
         self._kept: dict[Hashable, tuple[int, list[int]]] = {}  # key -> row of the cache, ids in it
-        self._left: list[Text] = []  # rows of a rollout that it has gone on without
+        self._left: list[Text] = []  # rows of a rollout that have ended
         self.trie = Trie(policy.model, self._pad)
 
     @property
@@ -86,7 +86,7 @@ class LocalEngine:
         self.clear_cache()
 
     def clear_cache(self) -> None:
-        """Drop what is kept between calls."""
+        """Drop the caches kept between calls."""
         self._cache = None
         self._kept = {}
         self._left = []
@@ -113,7 +113,7 @@ class LocalEngine:
         if keys is not None and copies == 1 and len(contexts) <= self.batch:
             cache, ids, logits = self._resume([list(c) for c in contexts], keys)
             samples = self._decode(cache, logits, seeds, room, temperature)
-            # The last token of a reply is sampled but not yet fed, so the cache holds one token less.
+            # The last token of a reply is sampled but not yet fed, so it is not in the cache.
             self._kept = {k: (r, ids[r] + samples[r].ids[:-1]) for r, k in enumerate(keys)}
             return samples
         samples = []
@@ -155,11 +155,11 @@ class LocalEngine:
         return results
 
     def _parts(self, contexts: Sequence[Sequence[int]], extra: Sequence[int]) -> Iterator[slice]:
-        """Contexts in parts whose keys and values have room.
+        """Split contexts into parts that fit in the key-value cache.
 
         Args:
-            contexts: ids.
-            extra: most tokens behind each that have to be kept.
+            contexts: token ids.
+            extra: maximum number of tokens cached after each context.
         """
         first = longest = 0
         for last, (context, more) in enumerate(zip(contexts, extra, strict=True)):
@@ -171,7 +171,7 @@ class LocalEngine:
             yield slice(first, len(contexts))
 
     def texts(self) -> list[Text]:
-        """Return the rows that a rollout left in the cache: each episode without its last token."""
+        """Return the cached rows of a rollout: each episode without its last token."""
         playing = (
             [Text(tuple(ids), self._cache, row) for row, ids in self._kept.values()]
             if self._cache is not None
@@ -186,7 +186,7 @@ class LocalEngine:
     def _resume(
         self, contexts: list[list[int]], keys: Sequence[Hashable]
     ) -> tuple[RaggedCache, list[list[int]], Tensor]:
-        """Bring the kept cache to these rows, feed what is new, and give the logits after each context."""
+        """Select these rows of the kept cache, feed their new tokens, and return the logits after each context."""
         found = [self._kept.get(key) for key in keys]
         usable = self._cache is not None and all(
             kept is not None and len(kept[1]) < len(c) and c[: len(kept[1])] == kept[1]
@@ -195,13 +195,13 @@ class LocalEngine:
         if self._cache is not None and usable:
             self._leave(keys)
             self._cache.select(torch.tensor([kept[0] for kept in found if kept is not None]))
-            # A row that ended early in the last decode stands further than its own ids; what is beyond is overwritten.
+            # The cache of a row that ended early in the last decode is longer than its ids; the excess is overwritten.
             self._cache.lengths = torch.tensor(
                 [len(kept[1]) for kept in found if kept is not None], device=self._model.device
             )
             new = [c[len(kept[1]) :] for kept, c in zip(found, contexts, strict=True) if kept is not None]
         else:
-            # The members of a group often stand in one state: what they have in common is computed once.
+            # Members of a group are often in the same state: equal contexts are computed once.
             rows = {context: number for number, context in enumerate(dict.fromkeys(map(tuple, contexts)))}
             which = torch.tensor([rows[tuple(context)] for context in contexts])
             self._left = []
@@ -212,7 +212,7 @@ class LocalEngine:
         return self._cache, contexts, self._feed(self._cache, new)
 
     def _leave(self, going_on: Sequence[Hashable]) -> None:
-        """Keep the rows that do not go on, where that is wanted and there is room."""
+        """Keep the caches of rows that have ended, if ``keep_rows`` is set and memory allows."""
         still = set(going_on)
         others = [kept for key, kept in self._kept.items() if key not in still]
         if not self._keep_rows or self._cache is None or not others:
@@ -225,7 +225,7 @@ class LocalEngine:
         self._left += [Text(tuple(ids), part, row) for row, (_, ids) in enumerate(others)]
 
     def _feed(self, cache: RaggedCache, new: list[list[int]]) -> Tensor:
-        """Append ids to each row; the logits after the last, shape (rows, vocabulary)."""
+        """Append ids to each row and return the logits after the last, shape (rows, vocabulary)."""
         return self._logits(feed(self._model, activations_in(self._model), cache, new, self._pad))
 
     def _logits(self, hidden: Tensor) -> Tensor:
@@ -240,7 +240,7 @@ class LocalEngine:
         temperature: float,
         ends: Collection[int] = (),
     ) -> list[Sample]:
-        """Sample until every row has ended or has ``most`` tokens."""
+        """Sample until every row has ended or has its maximum number of tokens, ``most``."""
         last = torch.tensor(sorted({*self._ends, *ends}), device=self._model.device)
         rows, max_tokens = len(seeds), max(most)
         noise = (
@@ -252,7 +252,7 @@ class LocalEngine:
         logprobs = torch.zeros((rows, max_tokens), device=self._model.device)
         lengths = torch.tensor(most)
         bounds = lengths.to(self._model.device)
-        # The rows still computed, in a smaller cache once half of them have ended.
+        # Rows still computed; they move to a smaller cache once half of them have ended.
         work, live = cache, torch.arange(rows)
         running = torch.ones(rows, dtype=torch.bool, device=self._model.device)
         for step in range(max_tokens):
@@ -273,12 +273,12 @@ class LocalEngine:
             if left <= _SHRINK_BELOW * len(live):
                 if work is not cache:
                     cache.absorb(live, work)
-                    work = cache  # else the old part would be held beside the new one
+                    work = cache  # frees the old part before the new one is made
                 live, token = live[running.cpu()], token[running]
                 work, running = cache.part(live), running[running]
             positions, seen = work.place(1)
             hidden = hidden_states(self._model, token[:, None], positions, seen, work)
-            # Finished rows do not advance: their last token is fed again in place, which nobody reads.
+            # Finished rows do not advance: their last token is fed again at the same position, and the result is unused.
             work.lengths = work.lengths + running.long()
             logits = self._logits(hidden[:, 0])
         if work is not cache:

@@ -1,4 +1,4 @@
-"""Trie of contexts whose keys and values are shared, and feeding it."""
+"""Trie of contexts with shared keys and values, and sampling and scoring on it."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def activations_in(model: PreTrainedModel) -> Activations:
 
 
 def in_passes(takes: Activations, counts: Sequence[int], before: Sequence[int]) -> Iterator[slice]:
-    """Neighbouring rows that are computed together, padded to the longest of them.
+    """Split rows into slices for one forward pass each, padded to the longest row.
 
     Args:
-        takes: of the model.
-        counts: new tokens of each row.
-        before: tokens that it has already.
+        takes: activation sizes of the model.
+        counts: number of new tokens of each row.
+        before: number of cached tokens of each row.
     """
     first = longest = oldest = 0
     for last, (count, old) in enumerate(zip(counts, before, strict=True)):
         longest, oldest = max(longest, count), max(oldest, old)
-        # With its padding a row may reach further than its own tokens do.
+        # Padding may make a row longer than its own tokens.
         if last > first and last - first + 1 > takes.rows(longest, oldest + longest):
             yield slice(first, last)
             first, longest, oldest = last, count, old
@@ -55,22 +55,22 @@ def in_passes(takes: Activations, counts: Sequence[int], before: Sequence[int]) 
 def feed(
     model: PreTrainedModel, takes: Activations, cache: RaggedCache, new: Sequence[Sequence[int]], pad: int
 ) -> Tensor:
-    """Append ids to each row; the model's hidden state at the last of each, shape (rows, width).
+    """Append ids to each row and return the model's last hidden state of each, shape (rows, width).
 
-    Rows are computed side by side as far as the bound allows, and one that is longer than that alone, piece after piece.
+    Rows are batched within the activation memory bound. A row that exceeds it is computed alone, in pieces.
 
     Args:
         model: causal LM.
-        takes: of ``model``.
-        cache: of as many rows as ``new``.
+        takes: activation sizes of ``model``.
+        cache: cache with as many rows as ``new``.
         new: at least one id for each row.
-        pad: id of padding.
+        pad: padding id.
 
     Raises:
-        UnknownOption: as ``RaggedCache.place``.
+        UnknownOption: see ``RaggedCache.place``.
     """
     counts, before = [len(ids) for ids in new], cache.lengths.tolist()
-    cache.make_room(max(counts))  # once, as if all were one pass
+    cache.make_room(max(counts))  # grow once for all passes
     last = [
         _together(model, cache, rows, new[rows], pad)
         if rows.stop - rows.start > 1
@@ -90,7 +90,7 @@ def _together(
     ids = torch.tensor([[*n, *[pad] * (longest - len(n))] for n in new], device=model.device)
     positions, seen = cache.place(longest, rows)
     hidden = hidden_states(model, ids, positions, seen, cache)
-    # Padding was written too, and is overwritten by what comes next.
+    # Padding was written too, and is overwritten by the next tokens.
     cache.advance(rows, counts)
     return hidden[torch.arange(len(new)), counts - 1]
 
@@ -98,7 +98,7 @@ def _together(
 def _alone(
     model: PreTrainedModel, cache: RaggedCache, rows: slice, new: Sequence[int], pad: int, most: int
 ) -> Tensor:
-    """One row, behind what the cache holds of it."""
+    """Append ids to one row in pieces of ``most`` tokens."""
     for first in range(0, len(new), most):
         last = _together(model, cache, rows, [new[first : first + most]], pad)
     return last
@@ -106,13 +106,13 @@ def _alone(
 
 Ids = tuple[int, ...]
 
-_TAIL = 16  # a context of which a text lacks at most so many tokens is a branch of that text; the others are texts of their own
-_MOST = 1 << 14  # padded tokens of a forward pass, or one row
-CALL_COST = 48  # what a forward pass costs beside its tokens, in tokens of a tiny model
+_TAIL = 16  # a context with at most this many tokens beyond a text is a branch of it; other contexts become texts themselves
+_MOST = 1 << 14  # maximum number of padded tokens of a forward pass with several rows
+CALL_COST = 48  # overhead of a forward pass, in tokens of a tiny model
 
 
 class Text(NamedTuple):
-    """A row of a cache that was filled before, with the ids in it."""
+    """Filled row of a cache, with its ids."""
 
     ids: Ids
     cache: RaggedCache
@@ -120,18 +120,18 @@ class Text(NamedTuple):
 
 
 class Node:
-    """One token behind others.
+    """One token of the trie.
 
     Attributes:
-        cache: that holds its keys and values.
-        row: in it.
-        seen: tokens of the row's text that it sees.
+        cache: cache with its keys and values.
+        row: row of the cache.
+        seen: number of tokens of the row's text that it attends to.
         path: see ``Place``.
-        length: tokens up to this one, context included.
-        token: its id.
-        hidden: the model's last hidden state here, once computed; shape (width,).
-        children: by token.
-        logprobs: log-probabilities of the tokens that may follow, as far as they were asked for, in nats at temperature 1.
+        length: number of tokens up to and including this one, with the context.
+        token: token id.
+        hidden: the model's last hidden state at this token, once computed; shape (width,).
+        children: child nodes by token.
+        logprobs: log-probabilities of next tokens computed so far, in nats at temperature 1.
     """
 
     __slots__ = ("cache", "children", "hidden", "length", "logprobs", "path", "row", "seen", "token")
@@ -151,11 +151,11 @@ class Node:
 
 
 class Trie:
-    """The tree of continuations of a set of contexts.
+    """Trie of the continuations of a set of contexts.
 
     Args:
         model: causal LM.
-        pad: id of padding.
+        pad: padding id.
     """
 
     def __init__(self, model: PreTrainedModel, pad: int) -> None:
@@ -166,7 +166,7 @@ class Trie:
 
     @property
     def slots(self) -> int:
-        """Tokens that there is room for in all caches."""
+        """Capacity of all caches, in tokens."""
         return sum(cache.capacity * len(cache.lengths) for cache in self._caches)
 
     @property
@@ -181,12 +181,12 @@ class Trie:
         return int(self._model.config.vocab_size)
 
     def open(self, contexts: Sequence[Ids], texts: Sequence[Text], spare: int) -> None:
-        """Compute the contexts that are not known yet.
+        """Compute the contexts that are not in the trie yet.
 
         Args:
-            contexts: ids.
-            texts: that were computed before under the same weights; what contexts begin with them is taken from there.
-            spare: slots behind each row to start with.
+            contexts: token ids.
+            texts: rows computed before with the same weights; contexts reuse the prefixes that they share with these.
+            spare: initial number of free slots after each row.
         """
         new = [context for context in dict.fromkeys(contexts) if context not in self.roots]
         if not new:
@@ -222,7 +222,7 @@ class Trie:
         return found
 
     def compute(self) -> None:
-        """Feed the model all that is new."""
+        """Run the model on all new nodes."""
         by_cache: defaultdict[TreeCache, defaultdict[int, list[Node]]] = defaultdict(
             lambda: defaultdict(list)
         )
@@ -237,7 +237,7 @@ class Trie:
 
             at_once = self._takes.tokens(span)
             for part in deal({row: len(nodes) for row, nodes in rows.items()}, fitting):
-                # A node stands behind those that lead to it, so that what is cut off here sees what came before.
+                # Nodes come after their ancestors, so each piece attends to the pieces before it.
                 for first in range(0, max(len(rows[row]) for row in part), at_once):
                     now = {row: rows[row][first : first + at_once] for row in part}
                     self._feed(cache, {row: nodes for row, nodes in now.items() if nodes})
@@ -247,9 +247,9 @@ class Trie:
         return output_logits(self._model, torch.stack([node.hidden for node in nodes]))
 
     def fill(self, cache: TreeCache, own: dict[Ids, int]) -> None:
-        """Fill the rows of texts that nobody has computed."""
+        """Compute texts that have no cached keys and values, and fill their rows."""
         texts = list(own)
-        # In a cache of their own only as many rows at a time as one forward pass computes: they are held twice until they are absorbed.
+        # Only the rows of one forward pass are in a temporary cache: they take twice the memory until they are absorbed.
         for some in in_passes(self._takes, [len(text) for text in texts], [0] * len(texts)):
             new = texts[some]
             part = RaggedCache(self._model, len(new), max(map(len, new)))
@@ -287,7 +287,7 @@ def _arranged(
         place = bisect_left(names, context)
         near = [(common_prefix(names[n], context), n) for n in (place - 1, place) if 0 <= n < len(names)]
         shared, which = max(near, default=(0, 0))
-        shared = min(shared, len(context) - 1)  # its last token is computed here: it is asked what follows
+        shared = min(shared, len(context) - 1)  # the last token is computed here, for its next-token logits
         if len(context) - shared <= _TAIL and shared:
             chosen.append((context, content[which], shared))
         else:
@@ -308,17 +308,17 @@ def _arranged(
 def deal(
     counts: dict[int, int], fitting: Callable[[int], int] = lambda width: _MOST // width
 ) -> list[list[int]]:
-    """Rows over forward passes, so that with padding and passes little is computed.
+    """Split rows over forward passes so that padding and per-pass overhead are small.
 
     Args:
-        counts: tokens of each row.
-        fitting: how many rows of a length one forward pass takes; one it always takes.
+        counts: number of tokens of each row.
+        fitting: maximum number of rows of a given length in one forward pass; at least one row is always taken.
     """
     order = sorted(counts, key=lambda row: counts[row])
     ends = [
         n for n in range(1, len(order) + 1) if n == len(order) or counts[order[n]] != counts[order[n - 1]]
     ]
-    # (cost, where the last pass begins) of the first so many rows.
+    # Entry n: (cost, start of the last pass) for the first n rows.
     best: dict[int, tuple[int, int]] = {0: (0, 0)}
     for end in ends:
         best[end] = min(
@@ -333,8 +333,8 @@ def deal(
     return found
 
 
-_LOGITS = 1 << 25  # that are held side by side, or those of one node
-_SPARE = 32  # slots behind a row for each copy, to begin with
+_LOGITS = 1 << 25  # maximum number of logits in memory at once, or those of one node
+_SPARE = 32  # initial free slots after a row for each copy
 
 
 def draw(
@@ -347,20 +347,20 @@ def draw(
     temperature: float,
     ends: Collection[int],
 ) -> list[Sample]:
-    """Draw ``copies`` samples of each context; arguments as in ``Engine.generate``.
+    """Draw ``copies`` samples of each context; see also ``Engine.generate``.
 
     Args:
-        trie: what was computed before, and what is computed now.
-        contexts: ids.
+        trie: trie to read from and add to.
+        contexts: token ids.
         texts: see ``Trie.open``.
         seeds: one per sample.
-        copies: samples per context, side by side in the result.
-        room: most tokens of a sample of each context.
-        temperature: 0 takes the likeliest token.
-        ends: tokens that end a sample.
+        copies: number of samples per context; they are adjacent in the result.
+        room: maximum number of sampled tokens for each context.
+        temperature: sampling temperature; 0 is greedy decoding.
+        ends: stop tokens.
 
     Raises:
-        NotFinite: log-probabilities are no numbers.
+        NotFinite: a log-probability is NaN or infinite.
     """
     trie.open(contexts, texts, copies * min(_SPARE, max(room)))
     longest, count = max(room), len(seeds)
@@ -370,7 +370,7 @@ def draw(
         else np.zeros((count, longest))
     )
     samples = [Sample([], []) for _ in seeds]
-    live: dict[Node, list[int]] = {}  # samples by the node that they have come to; equal ones share it
+    live: dict[Node, list[int]] = {}  # running samples by their current node; equal samples share it
     for number, context in enumerate(contexts):
         live.setdefault(trie.roots[context], []).extend(range(number * copies, (number + 1) * copies))
     for step in range(longest):
@@ -410,13 +410,13 @@ def logprobs(
     texts: Sequence[Text],
     continuations: Sequence[Sequence[Sequence[int]]],
 ) -> list[list[float]]:
-    """Sum the log-probabilities of each continuation of each context at temperature 1, in nats; arguments as in ``draw``.
+    """Sum the log-probabilities of each continuation of each context at temperature 1, in nats; for the arguments see ``draw``.
 
     Raises:
-        NotFinite: they are no numbers.
+        NotFinite: a sum is NaN.
     """
     trie.open(contexts, texts, max((sum(map(len, group)) for group in continuations), default=0))
-    ways: list[list[tuple[Node, int]]] = []  # of each continuation its tokens, with what each follows
+    ways: list[list[tuple[Node, int]]] = []  # per continuation: its tokens, each with the node before it
     for context, group in zip(contexts, continuations, strict=True):
         for continuation in group:
             node = trie.roots[context]
@@ -439,7 +439,7 @@ def logprobs(
         for (row, token), logprob in zip(pairs, said, strict=True):
             part[row].logprobs[token] = logprob
     sums = [sum(node.logprobs[token] for node, token in way) for way in ways]
-    if any(map(math.isnan, sums)):  # minus infinity is an answer: a model may rule a token out
+    if any(map(math.isnan, sums)):  # minus infinity is valid: a model may give a token probability 0
         raise NotFinite(
             "the policy's log-probabilities of given continuations are NaN: its weights are broken"
         )

@@ -1,4 +1,4 @@
-"""vLLM in the trainer's process."""
+"""vLLM engine inside the trainer's process."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tstar_train.policy.model import Policy, by_file_names, described, renamed
 def keep_weights_plain() -> None:
     """Let vLLM's CPU build compute with the weights as they are loaded; called before an ``LLM`` is made.
 
-    It packs the weights of linear layers for oneDNN when they are first loaded and computes with the packed copy: weights loaded later
-    change nothing, and some ways of loading them do not say so.
+    By default it packs the weights of linear layers for oneDNN at the first load and computes with the packed copy. Weights loaded later
+    then have no effect, and some loading calls report no error.
     """
     from vllm import _custom_ops
 
@@ -32,42 +32,41 @@ def keep_weights_plain() -> None:
 
 
 def look_through_any_object() -> None:
-    """Let vLLM's CPU build start beside libraries of any kind; called before an ``LLM`` is made.
+    """Let vLLM's CPU build start in a process with other libraries; called before an ``LLM`` is made.
 
-    Where there is no Triton it looks for holders of its kernels among the objects of all loaded modules, and takes the ``__dict__`` of
-    each for a mapping. An object that passes every attribute on has something else there: llvmlite's library, which numba loads (and
-    bm25s loads numba).
+    Without Triton, vLLM searches the objects of all loaded modules for its kernels, and assumes that the ``__dict__`` of each is a mapping.
+    It is not for an object that forwards every attribute, such as llvmlite's library (bm25s loads numba, which loads llvmlite).
     """
     try:
         from vllm.triton_utils import dispatcher
-    except ImportError:  # this version (0.24.0, for one) does not look
+    except ImportError:  # this version (for example 0.24.0) does not search
         return
 
     def namespace(value: Any) -> Mapping[str, Any]:
         found = vars(value)
         return found if isinstance(found, Mapping) else {}
 
-    dispatcher.vars = namespace  # in place of the builtin, in that module alone
+    dispatcher.vars = namespace  # replaces the builtin in that module only
 
 
 def keep_class_callable(model: torch.nn.Module) -> None:
-    """Let the trainer's model be called after an ``LLM`` was made of its architecture.
+    """Keep the trainer's model callable after an ``LLM`` of its architecture was made.
 
-    Where vLLM has no class of its own (SmolLM3, GPT-NeoX) it takes transformers' and changes that in place: calls then ask for an
-    attribute that only objects made by vLLM have.
+    If vLLM has no class for an architecture (SmolLM3, GPT-NeoX), it patches transformers' class in place. Calls then need an attribute
+    that only objects made by vLLM have.
     """
     for kind in {type(module) for module in model.modules()}:
         if kind.__call__.__module__.startswith("vllm."):
-            setattr(kind, "do_not_compile", True)  # noqa: B010  # of ours; vLLM's objects have one of their own
+            setattr(kind, "do_not_compile", True)  # noqa: B010  # default for our objects; vLLM's objects set their own
 
 
-BLOCK = 32  # tokens that the prefix cache keeps as one; the CPU build's own choice of 128 finds nothing in short contexts
+BLOCK = 32  # block size of the prefix cache in tokens; the CPU build's default of 128 finds nothing in short contexts
 _SETTINGS = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the weights are handed over inside this process
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the weights are synced inside this process
     "VLLM_NO_USAGE_STATS": "1",
 }
 _DEFAULTS = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR"}
-# What vLLM raises for a model, a machine or an option that it cannot serve; pydantic's errors are ValueErrors.
+# Errors that vLLM raises for an unsupported model, machine or option; pydantic's errors are ValueErrors.
 _REFUSALS = (
     RuntimeError,
     ValueError,
@@ -84,21 +83,21 @@ class VLLMEngine:
     """See ``Engine``. Before the first ``sync`` it has no weights; after ``release`` it has none until the next.
 
     Args:
-        policy: model and codec; the model's configuration is used, its weights come by ``sync``.
-        batch: most rows decoded side by side.
-        limit: most tokens of a context and its reply together; None: one less than the model has positions, since vLLM wants room for
-            a further token behind what it scores.
-        gib: most memory for keys and values on a CPU, in GiB; on a GPU ``memory`` decides.
+        policy: model and codec; only the model's configuration is used, the weights come by ``sync``.
+        batch: maximum number of rows decoded side by side.
+        limit: maximum number of tokens of a context and its reply together. None is one less than the model's positions, since vLLM needs
+            one more position when it scores.
+        gib: maximum memory for keys and values on a CPU, in GiB; on a GPU see ``memory``.
         memory: share of the GPU's memory for weights, keys and values.
-        rank: of this process among those of the run.
-        ranks: how many there are; each has an engine of its own.
+        rank: rank of this process.
+        ranks: number of ranks; each has its own engine.
 
     Attributes:
-        llm: vLLM's own ``LLM``, which serves the model.
+        llm: vLLM's ``LLM`` that serves the model.
 
     Raises:
         MissingExtra: vLLM is not installed.
-        UnknownOption: it cannot serve this model here, or samples on another kind of device than the policy's.
+        UnknownOption: vLLM cannot serve this model here, or its device type is not the policy's.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class VLLMEngine:
     ) -> None:
         config, device = policy.model.config, policy.model.device
         self.name = policy.name
-        # None where vLLM knows the weights by the names that they have in memory.
+        # None if vLLM uses the names that the weights have in memory.
         shapes = [(name, tensor.shape) for name, tensor in policy.model.state_dict().items()]
         self._renamed = policy.model if renamed(policy.model, shapes) else None
         self._limit = min(context_limit(config, limit), position_limit(config) - 1)
@@ -147,7 +146,7 @@ class VLLMEngine:
             if self._sleeps
             else {"enforce_eager": True}
         )
-        # The ranks' process group is there already: each rank's engine is a world of one inside it.
+        # The ranks' process group exists already; each rank's engine has world size 1.
         if ranks > 1:
             os.environ.setdefault("RANK", str(rank))
             os.environ.setdefault("LOCAL_RANK", str(rank))
@@ -188,11 +187,11 @@ class VLLMEngine:
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """See ``Engine``.
 
-        On a GPU the order matters: weights loaded before they have memory again are written to what was freed, and what the prefix cache
-        keeps belongs to the old ones.
+        On a GPU the order matters: memory for the weights is allocated again before they are loaded, and the prefix cache of the old
+        weights is dropped after.
 
         Raises:
-            EngineMismatch: vLLM does not take them.
+            EngineMismatch: vLLM fails to load the weights.
         """
         if self._asleep:
             torch.cuda.empty_cache()
@@ -203,7 +202,7 @@ class VLLMEngine:
             )
         except _REFUSALS as error:
             raise EngineMismatch(
-                f"vLLM did not take over the weights of {self.name} ({_one_line(error)}); no step was taken"
+                f"vLLM failed to load the weights of {self.name} ({_one_line(error)}); no step was taken"
             ) from error
         self.llm.reset_prefix_cache()
         if self._asleep:
@@ -211,7 +210,7 @@ class VLLMEngine:
         self._asleep, self._ready = False, True
 
     def load_weights(self, weights: Iterator[tuple[str, Tensor]]) -> None:
-        """Let vLLM's model load weights by the names of a checkpoint; it raises where it knows one of them not."""
+        """Load weights into vLLM's model by checkpoint names; it raises an error for an unknown name."""
         with torch.no_grad():
             self.llm.apply_model(lambda model: model.load_weights(weights))
 
@@ -221,7 +220,7 @@ class VLLMEngine:
             self.llm.reset_prefix_cache()
 
     def release(self) -> None:
-        """See ``Engine``; on a GPU vLLM sleeps, without weights, keys and values."""
+        """See ``Engine``; on a GPU vLLM sleeps and frees weights, keys and values."""
         if self._sleeps and not self._asleep:
             self.llm.sleep(level=2)
             self._asleep = True
@@ -239,7 +238,7 @@ class VLLMEngine:
         copies: int = 1,
         ends: Collection[int] = (),
     ) -> list[Sample]:
-        """See ``Engine``; ``keys`` are not needed, the prefix cache goes by the tokens. Equal seeds give equal samples up to rounding."""
+        """See ``Engine``; ``keys`` are unused, since the prefix cache is keyed by tokens. Equal seeds give equal samples up to rounding."""
         room = rooms(contexts, seeds, copies, max_tokens, self._limit)
         last = sorted({*self._ends, *ends})
         params = [
@@ -262,14 +261,14 @@ class VLLMEngine:
     def logprobs(
         self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]
     ) -> list[list[float]]:
-        """See ``Engine``; contexts come from the prefix cache where it has them."""
+        """See ``Engine``; contexts are read from the prefix cache if they are in it."""
         require_room(contexts, continuations, self._limit)
         pairs = [
             (list(c), list(tail)) for c, group in zip(contexts, continuations, strict=True) for tail in group
         ]
         totals = [0.0 if not tail else math.nan for _, tail in pairs]
-        # vLLM returns no log-probabilities of tokens that it took from the cache. For a context none are needed; but where the cache
-        # holds a part of the continuation as well (it was sampled there, or scored before), the row is computed anew without the cache.
+        # vLLM returns no log-probabilities of tokens read from the cache. A context needs none. But if the cache also holds a part of the
+        # continuation (sampled or scored before), the row is computed again without the cache.
         waiting = [number for number, (_, tail) in enumerate(pairs) if tail]
         for whole in (False, True):
             params = [
@@ -301,7 +300,7 @@ class VLLMEngine:
     def _ask(self, prompts: list[list[int]], params: list[Any]) -> list[Any]:
         if not self._ready:
             raise RuntimeError(
-                "the engine has no weights: sync comes before generate and score, and again after release"
+                "the engine has no weights: call sync before generate and logprobs, and again after release"
             )
         if not prompts:
             return []
@@ -314,7 +313,7 @@ class VLLMEngine:
         logprobs = [float(row[token].logprob) for row, token in zip(output.logprobs, ids, strict=True)]
         if not all(map(math.isfinite, logprobs)):
             raise NotFinite(
-                "the log-probabilities of sampled tokens are no finite numbers: the policy's weights are broken"
+                "the log-probabilities of sampled tokens are NaN or infinite: the policy's weights are broken"
             )
         return Sample(ids, logprobs)
 
@@ -330,13 +329,12 @@ def seed_number(seed: str) -> int:
 
 
 def require_device(name: str, device: str, vllms: str) -> None:
-    """Refuse a vLLM that samples on another kind of device than the policy's: what it takes of a GPU and gives back goes by the policy's.
+    """Check that vLLM samples on the policy's device type; memory is freed and allocated by that type.
 
     Args:
-        name: of the policy.
-        device: kind of the policy's, as torch calls it.
-        vllms: kind that the installed vLLM samples on, ``current_platform.device_type``: "cuda" for ROCm too, as in torch; "" where it
-            finds none.
+        name: name of the policy.
+        device: the policy's device type, as torch names it.
+        vllms: device type of the installed vLLM, ``current_platform.device_type``: "cuda" for ROCm too, as in torch; "" for none.
 
     Raises:
         UnknownOption: they differ.
@@ -344,7 +342,7 @@ def require_device(name: str, device: str, vllms: str) -> None:
     if device == vllms:
         return
     if not vllms:
-        found, way = "finds nothing here that it can sample on", ""
+        found, way = "finds no device to sample on", ""
     else:
         found = f"samples on {vllms}"
         way = "leave out --device cpu, or " if device == "cpu" else f"give --device {vllms}, or "

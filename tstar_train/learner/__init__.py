@@ -1,3 +1,3 @@
-"""Learners: what changes the policy's weights."""
+"""Learners: optimizer steps on the policy's weights."""
 
 from __future__ import annotations

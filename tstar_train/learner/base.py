@@ -1,4 +1,4 @@
-"""Learners: the protocol, and what the torch and DeepSpeed learners share."""
+"""Learner protocol, and the base class of the torch and DeepSpeed learners."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def read_tensors(path: Path, expected: Collection[str]) -> dict[str, Tensor]:
 
     Args:
         path: a safetensors file.
-        expected: names of what it has to hold.
+        expected: tensor names that the file must have, and no others.
 
     Raises:
-        BadData: it holds others.
-        NotFinite: one of them is no number.
+        BadData: its tensor names differ.
+        NotFinite: a tensor has NaN or infinite values.
     """
     loaded = load_file(path)
     if set(loaded) != set(expected):
@@ -54,7 +54,12 @@ def read_tensors(path: Path, expected: Collection[str]) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def load_module(module: nn.Module, path: Path, only: Collection[str] | None = None) -> None:
-    """Bring a module's weights, or only some of them, to what a file holds.
+    """Load a module's weights from a file, in place.
+
+    Args:
+        module: the module to load into.
+        path: a safetensors file.
+        only: names of the weights to load; None loads all.
 
     Raises:
         BadData, NotFinite: see ``read_tensors``.
@@ -67,66 +72,70 @@ def load_module(module: nn.Module, path: Path, only: Collection[str] | None = No
 
 
 class Learner(Protocol):
-    """Trains the weights of one rank, in step with those of the others.
+    """Trains the policy's weights on one rank; all ranks take the same optimizer steps.
 
-    An optimizer step is: for each part of the loss any number of ``backward``, then ``end_part`` and ``reduce``; then ``apply``.
+    One optimizer step: for each part of the loss call ``backward`` any number of times, then ``end_part`` and ``reduce``. Call ``apply``
+    after the last part.
     """
 
     @property
     def steps(self) -> int:
-        """Optimizer steps begun: whether the weights are still those of before."""
+        """Number of optimizer steps begun; unchanged means unchanged weights."""
 
     @property
     def shares(self) -> bool:
         """True if the learner can compute rows with shared prefixes."""
 
     def forward(self, micro: MicroBatch) -> Outputs:
-        """Compute outputs with a gradient, under the current weights."""
+        """Compute outputs with a gradient, with the current weights."""
 
     def frozen(self, micro: MicroBatch) -> Outputs:
-        """Without one, under the current weights."""
+        """Compute outputs without a gradient, with the current weights."""
 
     @property
     def has_reference(self) -> bool:
-        """True if there is a reference policy."""
+        """True if the learner keeps a reference policy."""
 
     def reference(self, micro: MicroBatch) -> Tensor:
-        """Log-probabilities of the wanted tokens under the moving average of the policy, without a gradient."""
+        """Log-probabilities of the wanted tokens under the reference policy, in nats, without a gradient."""
 
     def backward(self, loss: Tensor) -> None:
-        """Add a loss's gradient to what is accumulated; ranks may call it different numbers of times."""
+        """Accumulate a loss's gradient; ranks may call it different numbers of times."""
 
     def abandon(self) -> None:
-        """Let the others know, who may wait in ``backward``, that this rank cannot finish its part; all ranks then raise."""
+        """Tell ranks that wait in ``backward`` that this rank has failed; all ranks then raise."""
 
     def discard(self) -> None:
-        """Forget the step's gradient."""
+        """Drop the step's gradient."""
 
     def end_part(self, what: str) -> None:
-        """Take what was accumulated as a whole part of this rank's gradient.
+        """Finish one part of the loss on this rank.
+
+        Args:
+            what: name of the part for error messages, such as "base".
 
         Raises:
-            NotFinite: it is no number.
+            NotFinite: this rank's gradient has NaN or infinite values.
         """
 
     def reduce(self, what: str) -> float:
-        """Sum the part over all ranks and add it to the step's gradient; the norm of the sum.
+        """All-reduce the part, add it to the step's gradient and return the norm of the sum.
 
         Raises:
-            NotFinite: it is no number.
+            NotFinite: the norm is NaN or infinite.
         """
 
     def apply(self, factor: float) -> float:
         """Clip the step's gradient by its norm and take the step, unless it is zero everywhere.
 
         Args:
-            factor: of the learning rates.
+            factor: multiplier of the learning rates.
 
         Returns:
-            The norm before it was clipped.
+            The gradient norm before clipping.
 
         Raises:
-            NotFinite: it is no number; the step is not taken.
+            NotFinite: the norm is NaN or infinite; the step is not taken.
         """
 
     def end_iteration(self) -> None:
@@ -137,13 +146,13 @@ class Learner(Protocol):
 
     @property
     def saves_alone(self) -> bool:
-        """True if the first rank can ``save`` without ``gather``, even after other ranks failed."""
+        """True if rank 0 can ``save`` without ``gather``, even after other ranks failed."""
 
     def gather(self) -> None:
-        """Bring to the first rank what it needs to ``save``; all ranks call it, between iterations."""
+        """Gather sharded state on rank 0 for ``save``; all ranks call it, between iterations."""
 
     def save(self, folder: Path) -> None:
-        """Write all that the learner's future depends on; the first rank alone calls it.
+        """Write the learner's full state; only rank 0 calls it.
 
         Raises:
             ValueError: ``gather`` was not called since the last step.
@@ -158,18 +167,20 @@ class Learner(Protocol):
 
 
 class PolicyLearner(ABC):
-    """The part of a ``Learner`` that computes and keeps weights. Checkpoints are the same whichever learner wrote them.
+    """Base class of learners: forward passes, reference policy and checkpoints.
+
+    All learners write the same checkpoint format.
 
     Args:
-        model: the policy's; its weights are changed in place.
-        reference: its moving average, None if nothing uses it.
+        model: the policy's model; its weights are changed in place.
+        reference: moving average of the policy, None if nothing uses it.
         world: communicator between the ranks.
-        learning_rate: of AdamW.
-        max_norm: gradients are scaled down to this norm.
-        alpha: share of itself that the reference keeps after each iteration.
-        critic: of PPO, None without one.
-        critic_rate: learning rate of a critic with layers of its own, whose gradient is clipped by itself.
-        recompute: whether layers are computed again in the backward pass instead of kept (gradient checkpointing).
+        learning_rate: learning rate of AdamW.
+        max_norm: maximum gradient norm; larger gradients are scaled down to it.
+        alpha: decay of the reference's moving average per iteration.
+        critic: critic of PPO, None without one.
+        critic_rate: learning rate of a critic with its own layers; its gradient is clipped separately.
+        recompute: True for gradient checkpointing.
     """
 
     saves_alone = True
@@ -206,14 +217,14 @@ class PolicyLearner(ABC):
 
     @property
     def shares(self) -> bool:
-        """See ``Learner``: layers that are computed again keep no keys and values for others."""
+        """See ``Learner``: gradient checkpointing keeps no keys and values to share."""
         return not self._recompute
 
     def forward(self, micro: MicroBatch) -> Outputs:
         """See ``Learner``."""
         if not self._recompute:
             return forward(self.model, micro, self.critic)
-        self.model.train()  # layers are recomputed in this mode alone; every dropout is 0
+        self.model.train()  # gradient checkpointing needs training mode; every dropout is 0
         try:
             return forward(self.model, micro, self.critic)
         finally:
@@ -233,7 +244,7 @@ class PolicyLearner(ABC):
         """See ``Learner``.
 
         Raises:
-            ValueError: there is none.
+            ValueError: the learner has no reference.
         """
         if self.average is None:
             raise ValueError("this learner keeps no reference")
@@ -247,7 +258,7 @@ class PolicyLearner(ABC):
             self.average.follow(self._alpha)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """See ``Learner``; adapters are merged into the weights that they change."""
+        """See ``Learner``; adapters are merged into the base weights."""
         if self._adapted:
             return (
                 (name, tensor) for name, tensor in merged_weights(self.model) if not tied(self.model, name)
@@ -259,11 +270,11 @@ class PolicyLearner(ABC):
         )
 
     def gather(self) -> None:
-        """See ``Learner``: every rank has everything."""
+        """See ``Learner``: nothing to do, every rank has the full state."""
         return
 
     def save(self, folder: Path) -> None:
-        """See ``Learner``; all that is trained in full precision, so that a resumed run repeats bit for bit."""
+        """See ``Learner``; trained weights are written in full precision, so a resumed run repeats bit for bit."""
         for name, state in self._parts():
             save_file(state, folder / f"{name}.safetensors", metadata={"format": "pt"})
         torch.save(self._optimizer_state(), folder / "optimizer.pt")
@@ -283,7 +294,7 @@ class PolicyLearner(ABC):
         self._restore_optimizer(torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu"))
 
     def _parts(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        """Yield the tensors of each file that ``save`` writes; ``policy`` loads as a model."""
+        """Yield (file name, tensors) of each file that ``save`` writes; ``policy`` loads as a model."""
         yield "policy", {name: tensor.detach().clone().contiguous() for name, tensor in self.weights()}
         if self._adapted:
             yield (
@@ -313,16 +324,16 @@ class PolicyLearner(ABC):
 
     @abstractmethod
     def _set_up(self, groups: list[list[torch.nn.Parameter]], rates: list[float]) -> None:
-        """Make the optimizer, the last thing of the constructor.
+        """Make the optimizer, at the end of the constructor.
 
         Args:
-            groups: what is trained; the gradients of a group are clipped together.
+            groups: trained parameters; the gradients of a group are clipped together.
             rates: learning rate of each group.
         """
 
     @abstractmethod
     def _master_names(self) -> Sequence[str]:
-        """Names of the single-precision weights behind those in half precision, counted in order; none where nothing is in half."""
+        """Names of the float32 master weights, numbered in order; empty if no trained parameter is in bfloat16 or float16."""
 
     @abstractmethod
     def _master_weights_state(self) -> dict[str, Tensor]:
@@ -330,19 +341,19 @@ class PolicyLearner(ABC):
 
     @abstractmethod
     def _restore_master_weights(self, state: dict[str, Tensor]) -> None:
-        """Take over what ``_master_weights_state`` gave; the model's own weights were read before."""
+        """Restore the result of ``_master_weights_state``; the model's own weights are loaded before."""
 
     @abstractmethod
     def _optimizer_state(self) -> dict[str, Any]:
-        """State of AdamW, as torch gives it: by number of the trained parameter, those of the policy first."""
+        """Return AdamW's state as torch's ``state_dict``: by number of the trained parameter, policy first, then critic."""
 
     @abstractmethod
     def _restore_optimizer(self, state: dict[str, Any]) -> None:
-        """Take over what ``_optimizer_state`` gave."""
+        """Restore the result of ``_optimizer_state``."""
 
 
 def trained_groups(model: PreTrainedModel, critic: Critic | None) -> list[list[torch.nn.Parameter]]:
-    """Parameters whose gradients are clipped together; a critic with layers of its own is a group of its own."""
+    """Group parameters whose gradients are clipped together; a critic with its own layers is a separate group."""
     trained = [p for p in model.parameters() if p.requires_grad]
     if critic is None:
         return [trained]

@@ -1,4 +1,4 @@
-"""MicroBatch-batches, shared prefixes, and the forward pass over them."""
+"""Micro-batches, shared prefixes, and the forward pass over them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tstar_train.policy.critic import Critic
 from tstar_train.policy.kv import BranchCache, attention_mask, common_prefix, output_logits, position_limit
 from tstar_train.types import Graft, TokenSequence
 
-# A row's copy of the keys and values of a beginning's token takes this share of what is kept of a token that is computed: 2 to 2.5 times
-# the hidden size of 22 times or more.
+# Each row holds a copy of its prefix's keys and values. A copied token takes this share of the memory of a computed token: 2 to 2.5 times
+# the hidden size, against 22 times or more.
 COPIED = 0.125
 
 
 class Chunk(NamedTuple):
-    """Rows that are computed side by side as branches of one beginning.
+    """Rows computed side by side as branches of one shared prefix.
 
     Attributes:
-        rows: their numbers, by rising length.
-        shared: tokens that all of them begin with, at least 2 and fewer than any of them has; 0 if each is computed by itself.
+        rows: row numbers, by rising length.
+        shared: length of the shared prefix: at least 2, and shorter than every row; 0 if each row is computed by itself.
     """
 
     rows: tuple[int, ...]
@@ -35,10 +35,10 @@ class Chunk(NamedTuple):
 
 
 def chunks_of(rows: Sequence[Sequence[int]], most_tokens: int) -> list[Chunk]:
-    """Deal rows over chunks so that few tokens are computed in all.
+    """Split rows into chunks so that few tokens are computed in total.
 
     Args:
-        rows: symbols, which are equal where tokens may be shared.
+        rows: symbols of each row; equal symbols may share a computed token.
         most_tokens: see ``micro_batches``.
     """
     return [
@@ -47,15 +47,15 @@ def chunks_of(rows: Sequence[Sequence[int]], most_tokens: int) -> list[Chunk]:
 
 
 def clusters_of(rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
-    """(rows, tokens that all of them begin with) of the partition for which the fewest tokens are computed.
+    """Partition rows into (rows, shared prefix length) so that the fewest tokens are computed.
 
-    A tree whose inner nodes are the places where rows part: some of these become beginnings, and a row belongs to the last of them that it
-    passes. Whether a node should be one depends on what is below it and on how many tokens the last beginning above it has.
+    The inner nodes of the rows' prefix tree are the points where rows diverge. Some of these become shared prefixes, and a row uses the
+    deepest one on its path. The best choice at a node depends on its subtree and on the length of the deepest prefix above it.
     """
     if len(rows) < 2:
         return [([i], 0) for i in range(len(rows))]
     nodes = _parted(rows)
-    # Of which lengths the last beginning above may be; 1 is none.
+    # Possible lengths of the deepest prefix above each node; 1 means none.
     above: list[list[int]] = [[1] for _ in nodes]
     for number in reversed(range(len(nodes))):
         shared, below = nodes[number]
@@ -64,7 +64,7 @@ def clusters_of(rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
                 above[n] = [*above[number], shared] if shared > 1 else above[number]
     best: list[
         dict[int, tuple[int, bool]]
-    ] = []  # by that length: tokens computed at and below a node, whether it is a beginning
+    ] = []  # by that length: tokens computed at and below a node, and True if it is a shared prefix
 
     def cost(node: int, begun: int) -> int:
         return len(rows[-1 - node]) - begun if node < 0 else best[node][begun][0]
@@ -74,7 +74,7 @@ def clusters_of(rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
         plain = {begun: sum(cost(n, begun) for n in below) for begun in lengths}
         best.append({b: (p, False) if own is None or p <= own else (own, True) for b, p in plain.items()})
 
-    # By the number of the node that is the beginning; -1 is none.
+    # Rows by the node that is their prefix; -1 means none.
     found: dict[int, list[int]] = defaultdict(list)
     rest = [(len(nodes) - 1, -1)]
     while rest:
@@ -89,7 +89,7 @@ def clusters_of(rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
 
 
 def _parted(rows: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
-    """(tokens shared by all rows below, nodes below) of every place where rows part, the root last; what is below 0 is the row -1 - it."""
+    """List (prefix length, children) of every node where rows diverge, the root last; a negative child n is row -1 - n."""
     order = sorted(range(len(rows)), key=lambda i: tuple(rows[i]))
     nodes: list[tuple[int, list[int]]] = []
     open_ones: list[tuple[int, list[int]]] = []  # the path to the last row, from the root on
@@ -101,7 +101,7 @@ def _parted(rows: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
 
     last = -1 - order[0]
     for one, other in pairwise(order):
-        # Each keeps a token of its own.
+        # Each row keeps at least one token outside the prefix.
         shared = min(common_prefix(rows[one], rows[other]), len(rows[one]) - 1, len(rows[other]) - 1)
         while open_ones and open_ones[-1][0] > shared:
             last = closed(last)
@@ -116,17 +116,17 @@ def _parted(rows: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
 
 
 def micro_batches(chunks: Sequence[Chunk], lengths: Sequence[int], most_tokens: int) -> Iterator[list[Chunk]]:
-    """Chunks of similar length together, with beginnings in all of a batch or in none.
+    """Batch chunks of similar length; either all chunks of a batch have a shared prefix, or none has.
 
     A batch has at most ``most_tokens`` padded tokens, or is a single chunk.
 
     Args:
-        chunks: to be computed.
-        lengths: of all rows.
-        most_tokens: that are computed at once; what of beginnings is copied for each row counts for as much as it takes (``COPIED``).
+        chunks: chunks to compute.
+        lengths: length of every row.
+        most_tokens: maximum number of padded tokens at once; a prefix token copied to a row counts as ``COPIED`` tokens.
     """
     batch: list[Chunk] = []
-    # Whole rows come first and do not mix with branches: a row without a beginning would have one of padding.
+    # Whole rows come first and do not mix with branches: a row without a prefix would get one of padding.
     for chunk in sorted(
         chunks, key=lambda c: (c.shared > 0, _fed(lengths[c.rows[-1]], c.shared), c.shared, c.rows)
     ):
@@ -141,7 +141,7 @@ def micro_batches(chunks: Sequence[Chunk], lengths: Sequence[int], most_tokens: 
 
 
 def _fed(length: int, shared: int) -> int:
-    """Tokens of a row that are fed for it alone: the last shared one is fed again, since what follows it differs."""
+    """Count the tokens fed for this row alone; the last shared token is fed again, because rows diverge after it."""
     return length - max(0, shared - 1)
 
 
@@ -161,7 +161,7 @@ def _cut(rows: Sequence[Sequence[int]], members: Sequence[int], shared: int, mos
     if not shared:
         return [Chunk((i,), 0) for i in members]
     own = [_fed(len(rows[i]), shared) for i in members]
-    best: list[tuple[int, int]] = [(0, 0)]  # (tokens, where the last chunk begins) of the first so many rows
+    best: list[tuple[int, int]] = [(0, 0)]  # entry n: (tokens, start of the last chunk) for the first n rows
     for end in range(1, len(members) + 1):
         options = []
         for start in range(end - 1, -1, -1):
@@ -192,18 +192,18 @@ class Step:
 
     @property
     def weight(self) -> float:
-        """Summed weights of the policy's own tokens, this rank's part of what the base loss is divided by."""
+        """Summed weights of this rank's response tokens; the base loss is divided by the sum over ranks."""
         return sum(s.weight * s.num_response_tokens for s in self.sequences)
 
 
 @dataclass(frozen=True)
 class Totals:
-    """The totals over all ranks' parts of an optimizer step, which its losses are divided by.
+    """Denominators of an optimizer step's losses, summed over all ranks.
 
     Attributes:
-        weight: summed weights of the policy's own tokens.
-        tokens: the policy's own tokens.
-        pairs: preference pairs.
+        weight: summed weights of the response tokens.
+        tokens: number of response tokens.
+        pairs: number of preference pairs.
     """
 
     weight: float
@@ -221,7 +221,7 @@ def split_minibatches(sequences: Sequence[TokenSequence], pairs: Sequence[Graft]
 
 
 def deduplicate(sequences: Sequence[TokenSequence]) -> list[list[TokenSequence]]:
-    """Sequences with the same ids and own tokens together, in order of first appearance."""
+    """Group sequences with the same ids and response mask, in order of first appearance."""
     found: dict[tuple[tuple[int, ...], tuple[int, ...]], list[TokenSequence]] = {}
     for sequence in sequences:
         found.setdefault((tuple(sequence.ids), tuple(sequence.response_mask)), []).append(sequence)
@@ -234,9 +234,9 @@ class SharedPrefixes:
 
     Attributes:
         ids: shape (beginnings, longest), padded on the right.
-        wanted: bool, that shape, as of a ``MicroBatch``; these come before those of the rows.
-        lengths: how many tokens stand before the rows' first, shape (beginnings,).
-        of: the beginning of each row, shape (rows,).
+        wanted: bool, same shape, as in ``MicroBatch``; their outputs come before those of the rows.
+        lengths: number of prefix tokens before a row's first token, shape (beginnings,).
+        of: index of each row's prefix, shape (rows,).
     """
 
     ids: Tensor
@@ -247,13 +247,13 @@ class SharedPrefixes:
 
 @dataclass
 class MicroBatch:
-    """Rows that are computed at once.
+    """Rows computed in one forward pass.
 
     Attributes:
         ids: shape (rows, longest), padded on the right, so that no attention mask is needed.
         wanted: bool, the same shape: tokens whose log-probabilities are needed; never the first of a row.
-        temperature: of the distribution.
-        beginnings: what rows begin with besides; None if every row is whole.
+        temperature: temperature of the log-probabilities.
+        beginnings: shared prefixes of the rows; None if every row is whole.
     """
 
     ids: Tensor
@@ -264,19 +264,21 @@ class MicroBatch:
 
 @dataclass
 class SequenceMicroBatch(MicroBatch):
-    """Rows of the base loss. Rows with the same ids are computed once, and each copy gives its own loss: members of a group often say
-    the same in the same state (two thirds of the rows of a Sokoban group).
+    """Rows of the base loss.
+
+    Rows with the same ids are computed once, and each copy has its own loss. Members of a group often write the same reply in the same
+    state (two thirds of the rows of a Sokoban group).
 
     Attributes:
-        which: for each own token of every copy of every row its place among the wanted tokens, shape (own tokens of all copies,).
-        old_logprobs: log-probabilities before the update, in nats, that shape; so are the following.
-        sampled: as the sampler saw them; the same where it computes as the trainer does.
-        advantages: of the tokens.
-        weight: of the tokens in the weighted mean that is the loss.
-        old_values: what the critic said before the update; 0 where there is none.
-        returns: what it should have said.
-        copies: the rows, each with all that share its ids.
-        first: whether this is the step's first micro-batch.
+        which: index of each response token among the wanted tokens, for every copy of every row; shape (response tokens of all copies,).
+        old_logprobs: log-probabilities before the update, in nats, same shape; so are the following.
+        sampled: log-probabilities reported by the sampler; equal to ``old_logprobs`` if it computes as the trainer does.
+        advantages: advantage of each token.
+        weight: weight of each token in the loss's weighted mean.
+        old_values: the critic's values before the update; 0 without a critic.
+        returns: targets of the critic's values.
+        copies: the rows, each with all sequences that share its ids.
+        first: True for the step's first micro-batch.
     """
 
     which: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -292,11 +294,11 @@ class SequenceMicroBatch(MicroBatch):
 
 @dataclass
 class PairMicroBatch(MicroBatch):
-    """Preference pairs: two replies to one context each.
+    """Preference pairs: two replies to the same context.
 
     Attributes:
-        owner: for each wanted token whose it is, shape (wanted tokens,): the preferred replies come first, then the rejected ones.
-        pairs: how many there are, half of the rows.
+        owner: index of the reply that each wanted token belongs to, shape (wanted tokens,); preferred replies first, then rejected ones.
+        pairs: number of pairs, half of the rows.
     """
 
     owner: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -312,18 +314,18 @@ def sequence_micro_batches(
     *,
     share: bool = True,
 ) -> Iterator[SequenceMicroBatch]:
-    """Rows in micro-batches, which change memory and float rounding, not the result.
+    """Batch rows into micro-batches; their size changes memory use and float rounding, not the result.
 
     Args:
         sequences: the rows.
-        most_tokens: most padded tokens at once.
-        temperature: of the distribution.
-        pad: id of padding.
-        device: of the tensors.
-        share: whether rows may be branches of a beginning that they have in common.
+        most_tokens: maximum number of padded tokens at once.
+        temperature: temperature of the log-probabilities.
+        pad: padding id.
+        device: device of the tensors.
+        share: True to compute shared prefixes once.
     """
     distinct = deduplicate(sequences)
-    # What is wanted is a part of the symbol: a shared token is the policy's own in all rows or in none.
+    # The symbol includes the response mask: a shared token is a response token in all rows or in none.
     symbols = [
         [2 * i + m for i, m in zip(copies[0].ids, copies[0].response_mask, strict=True)]
         for copies in distinct
@@ -361,7 +363,10 @@ def pair_micro_batches(
     *,
     share: bool = True,
 ) -> Iterator[PairMicroBatch]:
-    """Preference pairs in micro-batches, the two of a pair in the same one; arguments as of ``sequence_micro_batches``."""
+    """Batch preference pairs into micro-batches, both replies of a pair in the same one.
+
+    See ``sequence_micro_batches`` for the arguments.
+    """
     spans = [(g.context, reply) for g in pairs for reply in (g.rectified, g.rejected)]
     rows = [([*context, *reply], [0] * len(context) + [1] * len(reply)) for context, reply in spans]
     chunks = []
@@ -372,7 +377,7 @@ def pair_micro_batches(
         order = [i for chunk in batch for i in chunk.rows]
         ids, wanted, beginnings = _laid_out([rows[i] for i in order], batch, pad, device)
         place = {chunk.rows[0] // 2: n for n, chunk in enumerate(batch)}
-        # The preferred ones first.
+        # Preferred replies first.
         owners = torch.tensor([place[i // 2] + len(batch) * (i % 2) for i in order], device=device)
         yield PairMicroBatch(
             ids,
@@ -390,13 +395,13 @@ def _laid_out(
     pad: int,
     device: torch.device,
 ) -> tuple[Tensor, Tensor, SharedPrefixes | None]:
-    """Ids, wanted tokens and beginnings of the rows of a batch's chunks."""
+    """Lay out a batch's chunks as (ids, wanted tokens, shared prefixes)."""
     if not batch[0].shared:
         return *_padded(rows, pad, device), None
     owner = [n for n, chunk in enumerate(batch) for _ in chunk.rows]
     shared = [chunk.shared for chunk in batch]
     heads = {n: (ids[: shared[n]], mask[: shared[n]]) for n, (ids, mask) in zip(owner, rows, strict=True)}
-    # The first token of a branch is only an input: it is predicted as the last token of the shared beginning.
+    # The first token of a branch is only an input: it is predicted as the last token of the shared prefix.
     branches = [
         (ids[shared[n] - 1 :], [0, *mask[shared[n] :]]) for n, (ids, mask) in zip(owner, rows, strict=True)
     ]
@@ -408,7 +413,7 @@ def _laid_out(
 def _padded(
     rows: Sequence[tuple[Sequence[int], Sequence[int]]], pad: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Ids and marked tokens, shape (rows, longest)."""
+    """Pad ids and masks on the right; each has shape (rows, longest)."""
     longest = max(len(ids) for ids, _ in rows)
     ids = torch.tensor([[*ids, *[pad] * (longest - len(ids))] for ids, _ in rows], device=device)
     mask = torch.tensor(
@@ -420,7 +425,7 @@ def _padded(
 def _places(part: Sequence[Sequence[TokenSequence]], batch: Sequence[Chunk]) -> Tensor:
     """Map each response token of every row copy to its index among the wanted tokens: prefixes first, then rows.
 
-    Shape (own tokens of all copies,).
+    Shape (response tokens of all copies,).
     """
     rows = iter(part)
     members = [[next(rows) for _ in chunk.rows] for chunk in batch]
@@ -450,12 +455,14 @@ def _own_values(
 
 @dataclass
 class Outputs:
-    """Outputs for the wanted tokens of a micro-batch, those of beginnings first, in row-major order; each of shape (wanted tokens,).
+    """Outputs for the wanted tokens of a micro-batch.
+
+    Tokens of shared prefixes come first; both parts are in row-major order. Each tensor has shape (wanted tokens,).
 
     Attributes:
-        logprobs: at the micro-batch's temperature, in nats.
-        entropy: of the distributions that they are from, in nats; without a gradient.
-        values: of a critic before each token, in units of reward; None without one.
+        logprobs: log-probabilities at the micro-batch's temperature, in nats.
+        entropy: entropy of each token's distribution, in nats, without a gradient.
+        values: critic's value before each token, in units of reward; None without a critic.
     """
 
     logprobs: Tensor
@@ -464,12 +471,12 @@ class Outputs:
 
 
 def forward(model: PreTrainedModel, micro: MicroBatch, critic: Critic | None = None) -> Outputs:
-    """One pass over a micro-batch; the output matrix is computed for the wanted positions only.
+    """Run one forward pass over a micro-batch; logits are computed for the wanted positions only.
 
     Args:
         model: causal LM.
-        micro: rows of ids.
-        critic: asked for values too.
+        micro: rows to compute.
+        critic: critic that computes ``Outputs.values``; None without one.
     """
     hidden = _before_wanted(model.base_model, micro)
     logprobs = torch.log_softmax(output_logits(model, hidden) / micro.temperature, dim=-1)
@@ -485,7 +492,7 @@ def forward(model: PreTrainedModel, micro: MicroBatch, critic: Critic | None = N
 
 
 def _before_wanted(trunk: Any, micro: MicroBatch) -> Tensor:
-    """Last hidden states one position before each wanted token, where what is known of it is known; shape (wanted tokens, width)."""
+    """Compute the last hidden states one position before each wanted token, shape (wanted tokens, width)."""
     ids, before = micro.ids[:, :-1], micro.wanted[:, 1:]
     begun = micro.beginnings
     if begun is None:  # padded on the right, so no attention mask is needed
@@ -502,5 +509,5 @@ def _before_wanted(trunk: Any, micro: MicroBatch) -> Tensor:
         past_key_values=branches,
         use_cache=True,
     ).last_hidden_state
-    # Of a beginning without wanted tokens too: so all its layers are in the graph, and gradients come in the order of whole rows.
+    # Prefixes without wanted tokens are included: all layers are then in the graph, and gradients arrive in the order of whole rows.
     return torch.cat([first[begun.wanted[:, 1:]], hidden[before]])

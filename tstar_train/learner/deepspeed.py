@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO-2."""
+"""Learner on DeepSpeed's ZeRO-2: optimizer state and gradients are sharded over the ranks."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from tstar_train.learner.base import PolicyLearner
 from tstar_train.learner.batch import MicroBatch
 from tstar_train.learner.torch import PARTS_BELOW
 
-BUCKET = 500_000_000  # gradients that are summed over the ranks together, at most; DeepSpeed's own choice
+BUCKET = 500_000_000  # maximum number of gradient entries per all-reduce; DeepSpeed's default
 
 
 class Zero:
-    """AdamW over parameters of which each rank updates a part.
+    """AdamW with sharded state: each rank updates its shard of the parameters.
 
     Args:
-        groups: parameters of one precision each; other ranks give the same ones in the same order.
-        world: the ranks, whose process group is used.
-        device: of the parameters.
+        groups: parameters, one dtype per group; all ranks pass the same ones in the same order.
+        world: communicator whose process group is used.
+        device: device of the parameters.
     """
 
     def __init__(
@@ -42,36 +42,36 @@ class Zero:
         self._world = world
         self._device = device
         options = [{"params": list(group)} for group in groups]
-        # DeepSpeed's own would be compiled first.
+        # DeepSpeed's own AdamW would be compiled first.
         client = torch.optim.AdamW(options, lr=0.0, betas=(0.9, 0.99), weight_decay=0.0)
-        # Frozen layers and buffers are left alone.
+        # Only trained parameters: frozen layers and buffers are not handed to DeepSpeed.
         holder = nn.ParameterList([p for group in groups for p in group])
         with _environment(device):
             deepspeed = import_deepspeed(device)
-            if not dist.is_initialized():  # a group of one, so that none is looked for by MPI
+            if not dist.is_initialized():  # a process group of one, so that DeepSpeed does not try MPI
                 dist.init_process_group(_backend(device), store=dist.HashStore(), rank=0, world_size=1)
                 atexit.register(_leave)
             self._engine = deepspeed.initialize(
                 model=holder, optimizer=client, config=_OPTIONS, dist_init_required=False
             )[0]
         self._zero = self._engine.optimizer
-        # It would take the gradient's norm in double precision at once, for a clipping that the learner does.
+        # The learner clips; DeepSpeed would compute the norm in float64 over the whole gradient at once.
         self._zero.compute_grad_norm = False
         self._engine.set_gradient_accumulation_boundary(False)
 
     def backward(self, loss: Tensor, last: bool = False) -> None:
-        """Add a loss's gradient, summed over the ranks; all ranks call it, over the same layers.
+        """Accumulate a loss's gradient, summed over the ranks; all ranks call it, over the same layers.
 
         Args:
-            loss: this rank's, a scalar.
-            last: whether ``take`` follows.
+            loss: this rank's loss, a scalar.
+            last: True if ``take`` follows.
         """
         self._engine.set_gradient_accumulation_boundary(last)
-        # DeepSpeed takes the mean over the ranks.
+        # DeepSpeed averages over the ranks.
         self._engine.backward(loss * self._world.size, scale_wrt_gas=False)
 
     def take(self) -> list[Tensor]:
-        """Take this rank's part of what was accumulated, and forget it: for each group a vector in single precision."""
+        """Return this rank's shard of the accumulated gradient, one float32 vector per group, and clear it."""
         taken = []
         for n, part in enumerate(self._zero.single_partition_of_fp32_groups):
             flat, at = torch.zeros_like(part, dtype=torch.float32), 0
@@ -83,15 +83,15 @@ class Zero:
         return taken
 
     def forget(self) -> None:
-        """Forget what was accumulated."""
+        """Clear the accumulated gradient."""
         self._zero.averaged_gradients, self._zero.all_grad_tensors = {}, {}
         self._zero.zero_grad(set_to_none=True)
 
     def step(self, gradient: Sequence[Tensor], rates: Sequence[float]) -> None:
-        """Let AdamW take a step, and every rank have the weights.
+        """Take an AdamW step and all-gather the new weights.
 
         Args:
-            gradient: this rank's part of each group.
+            gradient: this rank's shard of each group.
             rates: learning rate of each group.
         """
         self._zero.averaged_gradients = {n: [part] for n, part in enumerate(gradient)}
@@ -103,11 +103,11 @@ class Zero:
             self._zero.step()
 
     def master_weights(self, group: int) -> list[Tensor]:
-        """Gather a group's float32 weights on the first rank; all ranks call it."""
+        """Gather a group's float32 weights on rank 0; all ranks call it."""
         return self._whole(group, self._zero.single_partition_of_fp32_groups[group].detach())
 
     def restore_master_weights(self, group: int, weights: Sequence[Tensor]) -> None:
-        """Take over the weights of a group as ``masters`` gave them; the parameters become these, rounded to their precision."""
+        """Restore the result of ``master_weights``; the parameters are set to these weights, rounded to their dtype."""
         part = self._zero.single_partition_of_fp32_groups[group]
         with torch.no_grad():
             part.copy_(self._mine(group, weights))
@@ -115,9 +115,9 @@ class Zero:
                 parameter.copy_(weight)
 
     def moments(self, group: int) -> dict[str, Any]:
-        """AdamW's state of a group, by name a list with one tensor per parameter or a number of steps; empty before the first step.
+        """Gather AdamW's state of a group on rank 0; all ranks call it.
 
-        On the first rank; all ranks call it.
+        By name a list with one tensor per parameter, or the number of steps; empty before the first step.
         """
         state = self._zero.optimizer.state.get(self._zero.single_partition_of_fp32_groups[group], {})
         return {
@@ -126,7 +126,7 @@ class Zero:
         }
 
     def restore_moments(self, group: int, state: dict[str, Any]) -> None:
-        """Take over what ``moments`` gave."""
+        """Restore the result of ``moments``."""
         part = self._zero.single_partition_of_fp32_groups[group]
         self._zero.optimizer.state[part] = {
             name: value.clone() if isinstance(value, Tensor) else self._mine(group, value).to(self._device)
@@ -134,7 +134,7 @@ class Zero:
         }
 
     def _whole(self, group: int, part: Tensor) -> list[Tensor]:
-        """Parts of all ranks as one tensor per parameter on the first rank, on the CPU; empty on the others."""
+        """Gather all ranks' shards as one CPU tensor per parameter on rank 0; empty on the others."""
         parts = self._world.gather(part.cpu())
         if not parts:
             return []
@@ -150,15 +150,15 @@ class Zero:
         return flat[size * self._world.rank : size * (self._world.rank + 1)].clone()
 
     def _places(self, group: int) -> Iterator[tuple[nn.Parameter, int]]:
-        """Each parameter of a group with where it begins in the group's storage."""
+        """Yield each parameter of a group with its offset in the group's storage."""
         first = self._zero.bit16_groups_flat[group].storage_offset()
         return ((p, p.storage_offset() - first) for p in self._zero.bit16_groups[group])
 
 
 _OPTIONS: dict[str, Any] = {
-    "train_micro_batch_size_per_gpu": 1,  # asked for, but used by its data loader alone
+    "train_micro_batch_size_per_gpu": 1,  # required, but only DeepSpeed's data loader uses it
     "gradient_accumulation_steps": 1,
-    "gradient_clipping": 0.0,  # the learner clips, once it has seen that the norm is a number
+    "gradient_clipping": 0.0,  # the learner clips, after checking that the norm is finite
     "zero_allow_untested_optimizer": True,
     "communication_data_type": "fp32",
     "data_types": {"grad_accum_dtype": "fp32"},
@@ -176,16 +176,16 @@ def import_deepspeed(device: torch.device) -> Any:
     """Import deepspeed, silence its logs and stop it from compiling its shared-memory reduction.
 
     Raises:
-        MissingExtra: it is not installed.
+        MissingExtra: deepspeed is not installed.
     """
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
     try:
         import deepspeed
     except ModuleNotFoundError as error:
         raise MissingExtra("--learner deepspeed", error.name or "deepspeed", "deepspeed") from error
-    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)  # the import sets it anew
+    logging.getLogger("DeepSpeed").setLevel(logging.WARNING)  # the import resets the level
     if device.type == "cpu":
-        # A compilation that was killed leaves a lock behind, for which every later run would wait in silence. gloo does without.
+        # A killed compilation leaves a lock file, and every later run would wait for it silently. gloo does not need this extension.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     return deepspeed
 
@@ -195,7 +195,7 @@ def _environment(device: torch.device) -> Iterator[None]:
     """Set the environment variables that DeepSpeed reads: accelerator and local rank."""
     wanted = {"LOCAL_RANK": str(device.index or 0), "DS_ACCELERATOR": device.type}
     before = {name: os.environ.get(name) for name in wanted}
-    # torchrun's number of the process is none of a GPU where processes share one (--device cuda:0).
+    # torchrun's LOCAL_RANK is no GPU index if processes share a GPU (--device cuda:0).
     kept = {"DS_ACCELERATOR"} if device.type == "cuda" else set(wanted)
     os.environ.update({name: v for name, v in wanted.items() if before[name] is None or name not in kept})
     try:
@@ -217,16 +217,16 @@ def _leave() -> None:
         dist.destroy_process_group()
 
 
-# Entries of a gradient that are squared at a time: in double precision they take 128 MiB.
+# Number of gradient entries squared at a time: 128 MiB in float64.
 _SQUARED = 1 << 24
 
 
 class DeepSpeedLearner(PolicyLearner):
-    """See ``Learner``; arguments as of ``PolicyLearner``.
+    """See ``Learner``; for the arguments see ``PolicyLearner``.
 
     Attributes:
-        gradient: sums of the parts so far, a tensor per group of this rank; None before the first part and after each step. Those of a
-            large model stay with DeepSpeed until the step.
+        gradient: sum of the parts so far, this rank's shard of each group; None before the first part and after each step. For a large
+            model DeepSpeed holds the gradient until the step.
 
     Raises:
         MissingExtra: deepspeed is not installed.
@@ -234,7 +234,7 @@ class DeepSpeedLearner(PolicyLearner):
 
     def _set_up(self, groups: list[list[torch.nn.Parameter]], rates: list[float]) -> None:
         self._parameters = [p for group in groups for p in group]
-        # DeepSpeed wants one precision per group: (which are clipped together, parameters) of each.
+        # DeepSpeed needs one dtype per group. Entries: (number of the group that is clipped together, parameters).
         split = [
             (n, [p for p in group if p.dtype == d])
             for n, group in enumerate(groups)
@@ -245,7 +245,7 @@ class DeepSpeedLearner(PolicyLearner):
         self._numbers = [_numbers(group, self._parameters) for _, group in split]
         self._zero = Zero([group for _, group in split], self._world, self.model.device)
         self.gradient: list[Tensor] | None = None
-        # As in ``TorchLearner``: the norms of its parts are not worth a further copy of a large gradient.
+        # As in ``TorchLearner``: the norms of the parts are not worth another copy of a large gradient.
         self._whole = sum(p.numel() for p in self._parameters) > PARTS_BELOW
         self._summed = False
         self._gathered: tuple[list[Tensor], dict[str, Any]] | None = None
@@ -262,7 +262,7 @@ class DeepSpeedLearner(PolicyLearner):
 
     def backward(self, loss: Tensor) -> None:
         """See ``Learner``."""
-        if self._ended or not self._vote(more=True):  # another rank has failed: all are about to raise
+        if self._ended or not self._vote(more=True):  # another rank has failed: all ranks are about to raise
             return
         self._together(loss)
 
@@ -278,7 +278,7 @@ class DeepSpeedLearner(PolicyLearner):
         self._zero.forget()
 
     def end_part(self, what: str) -> None:
-        """See ``Learner``; the rank whose own gradient is no number is the one that raises."""
+        """See ``Learner``; the rank whose own gradient has NaN or infinite values raises."""
         while not self._ended and self._vote():
             self._together(self._nothing())
         self._ended = True
@@ -286,7 +286,7 @@ class DeepSpeedLearner(PolicyLearner):
             raise NotFinite(f"the gradient of the {what} loss has values that are NaN or infinite")
 
     def reduce(self, what: str) -> float:
-        """See ``Learner``; the norm of a part of a large model's gradient is not known (NaN)."""
+        """See ``Learner``; for a large model the norm of a part is not measured (NaN)."""
         self._summed = True
         if self._whole:
             self._begin()
@@ -329,7 +329,7 @@ class DeepSpeedLearner(PolicyLearner):
             for number, weights in zip(numbers, self._zero.master_weights(n) if half else [], strict=False):
                 masters[number] = weights
             for name, value in self._zero.moments(n).items():
-                # Each its own number of steps: torch would count a shared one once for every parameter.
+                # Each parameter gets its own step counter: torch would increment a shared one once per parameter.
                 values = [value.clone() for _ in numbers] if isinstance(value, Tensor) else value
                 for number, each in zip(numbers, values, strict=False):  # none on the other ranks
                     state.setdefault(number, {})[name] = each
@@ -349,7 +349,7 @@ class DeepSpeedLearner(PolicyLearner):
         """Agree on another backward pass: some rank needs one, and none has failed.
 
         Raises:
-            RankFailed: the ranks' last passes met their parameters in different orders, so that what they summed is wrong.
+            RankFailed: the ranks' last passes reached the parameters in different orders, so the summed gradients are wrong.
         """
         order = zlib.crc32(repr(self._order).encode()) >> 8
         votes = self._world.all_reduce(
@@ -371,7 +371,7 @@ class DeepSpeedLearner(PolicyLearner):
         self._guarded("DeepSpeed's backward pass", lambda: self._zero.backward(loss, last))
 
     def _guarded(self, what: str, call: Any) -> None:
-        """Run DeepSpeed's collective calls; after a failure the other ranks are inside a call, so no more are made."""
+        """Run DeepSpeed's collectives; after a failure no more are made, because other ranks hang inside one."""
         try:
             with self._world.external_collectives(what):
                 call()

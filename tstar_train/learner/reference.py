@@ -15,28 +15,30 @@ from tstar_train.learner.batch import MicroBatch, forward
 
 
 class Reference(Protocol):
-    """theta_ref, which follows the policy after every iteration (``alpha`` of itself is kept)."""
+    """Reference policy theta_ref: an exponential moving average of the policy, updated after every iteration."""
 
     def logprobs(self, micro: MicroBatch) -> Tensor:
         """Log-probabilities of the wanted tokens of a micro-batch, in nats, without a gradient."""
 
     def follow(self, alpha: float) -> None:
-        """theta_ref <- alpha * theta_ref + (1 - alpha) * theta."""
+        """Update the average: theta_ref <- alpha * theta_ref + (1 - alpha) * theta."""
 
     def state(self) -> dict[str, Tensor]:
         """Return the state for a checkpoint."""
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take over what ``state`` gave, under the same names."""
+        """Restore the result of ``state``."""
 
 
 class CopiedReference:
-    """A copy of the whole model. Where that is in half precision the average itself is kept in single precision on the CPU: a step of a
-    twentieth towards a policy that moved by 1e-5 would be rounded away.
+    """Reference policy as a copy of the whole model.
+
+    For a bfloat16 or float16 model the average itself is kept in float32 on the CPU: a step of a twentieth towards a policy that moved by
+    1e-5 would be rounded away.
 
     Args:
-        model: the policy's.
-        start: what it begins as, which is used in place; None: a copy of the policy.
+        model: the policy's model.
+        start: initial reference model, used in place; None copies the policy.
     """
 
     def __init__(self, model: PreTrainedModel, start: PreTrainedModel | None = None) -> None:
@@ -77,10 +79,12 @@ class CopiedReference:
 
 
 class AdapterReference:
-    """The moving average of a model's adapters, put in their place while the reference is asked: no second model is kept.
+    """Reference policy of a model with adapters: only the adapters are averaged, and no second model is kept.
+
+    The averaged adapters replace the model's own during each reference pass.
 
     Args:
-        model: with adapters, which alone are trained.
+        model: model whose only trained parameters are its adapters.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:

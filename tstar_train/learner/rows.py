@@ -18,9 +18,9 @@ def penalties(steps: Sequence[Step], rollout: RolloutConfig) -> NDArray[np.float
     """Compute the penalty subtracted from each turn's advantage, shape (turns,).
 
     Args:
-        steps: the turns.
-        rollout: ``invalid_penalty`` for an invalid action, ``revisit_penalty`` for a valid one that leads to a state in which an
-            earlier turn had left the environment already (``state_key``).
+        steps: the turns of one episode, in order.
+        rollout: ``invalid_penalty`` is for an invalid action, ``revisit_penalty`` for a valid one that leads to the state after an earlier
+            turn (same ``state_key``).
     """
     result = np.zeros(len(steps))
     seen: set[str] = set()
@@ -36,13 +36,13 @@ def penalties(steps: Sequence[Step], rollout: RolloutConfig) -> NDArray[np.float
 def progress_made(turns: Sequence[Turn]) -> NDArray[np.float64]:
     """Compute the progress of each turn, shape (turns,), as a fraction of the whole: the change of ``Turn.progress``.
 
-    A turn that loses the task, or uses up the steps, gives back all that was made before it. The sum over an episode is 1 where it
-    succeeds and 0 where it ends otherwise, whatever happened on the way. It is the one-step advantage with the progress as the critic
-    (GAE with gamma 1 and lambda 0, Schulman et al. 2016), a difference of potentials as in Ng, Harada and Russell (1999); but theirs counts
-    for the turns before it too, so that the best policy stays the best, and this is given to the turn alone and makes no such promise.
+    A turn that loses the task, or uses up the steps, loses all progress made before it. The sum over an episode is 1 if it succeeds and 0
+    otherwise. This is the one-step advantage with the progress as the critic (GAE with gamma 1 and lambda 0, Schulman et al. 2016), a
+    difference of potentials as in Ng, Harada and Russell (1999). Their shaping also counts for earlier turns, so the optimal policy stays
+    optimal. This credit goes to the turn alone, without that guarantee.
 
     Args:
-        turns: of one episode, in order; all of them with their ``progress``.
+        turns: turns of one episode, in order; all have ``progress``.
 
     Raises:
         ValueError: progress was not recorded (see ``Sampling.progress``).
@@ -57,16 +57,16 @@ def progress_made(turns: Sequence[Turn]) -> NDArray[np.float64]:
     return np.diff(np.array(after, dtype=np.float64), prepend=0.0)
 
 
-# An episode, in however many rows, is the sequence of the losses.
+# A "sequence" of the loss functions is one episode, even if it has several rows.
 _AGGREGATION: dict[str, Aggregation] = {"token-mean": "token-mean", "episode-mean": "seq-mean-token-mean"}
 
 
 def make_rows(config: Config, groups: Sequence[Group]) -> list[tuple[Trajectory, list[TokenSequence]]]:
-    """Every trajectory with its rows: its turns' advantages, less their penalties, plus what they are credited with besides.
+    """Make the rows of every trajectory: its turns' advantages, minus penalties, plus progress credit.
 
     Args:
         config: the run's options.
-        groups: with the advantages of their turns.
+        groups: groups with the advantages of their turns.
     """
     return [
         (t, _rows(config, t, a)) for g in groups for t, a in zip(g.trajectories, g.advantages, strict=True)

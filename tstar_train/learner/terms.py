@@ -1,4 +1,4 @@
-"""Terms of the loss."""
+"""Terms of the loss: clipped policy gradient, KL, value loss and surgical loss."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tstar_train.learner.batch import Outputs, PairMicroBatch, SequenceMicroBatc
 from tstar_train.losses import clipped_policy_loss, kl_k3, surgical_loss, value_loss
 from tstar_train.types import TokenSequence
 
-# The reference's log-probabilities of a micro-batch's wanted tokens, computed when a term asks.
+# Computes the reference's log-probabilities of a micro-batch's wanted tokens, called only if a term needs them.
 Reference = Callable[[], Tensor]
 
 
 class Term(Protocol):
-    """A term over the rows of the base loss."""
+    """One term of the base loss."""
 
     def needs(self, sequence: TokenSequence) -> bool:
         """Check whether this term needs a row; rows that no term needs count only in the totals."""
@@ -26,15 +26,15 @@ class Term(Protocol):
     def __call__(
         self, outputs: Outputs, micro: SequenceMicroBatch, totals: Totals, reference: Reference | None
     ) -> tuple[Tensor | None, dict[str, float]]:
-        """(part of the loss or None if it has none here, figures by their names in ``UpdateStats``)."""
+        """Return (loss, or None if the term adds none here; statistics by their names in ``UpdateStats``)."""
 
 
 class PolicyTerm:
-    """The clipped policy gradient, a weighted mean over the tokens (``losses.clipped_policy_loss``).
+    """Clipped policy gradient, a weighted mean over the tokens (``losses.clipped_policy_loss``).
 
     Args:
-        clip_low: the ratio is clipped below 1 - clip_low.
-        clip_high: and above 1 + clip_high.
+        clip_low: ratios below 1 - clip_low are clipped.
+        clip_high: ratios above 1 + clip_high are clipped.
     """
 
     def __init__(self, clip_low: float, clip_high: float) -> None:
@@ -49,8 +49,8 @@ class PolicyTerm:
     ) -> tuple[Tensor | None, dict[str, float]]:
         """See ``Term``."""
         logprobs = outputs.logprobs[micro.which]
-        # The losses take one row per sequence; all wanted tokens in one row is the same token mean. The loss is linear in the
-        # advantages where they are scaled by a positive number: a weight is such a scale.
+        # The loss takes one row per sequence; one row with all wanted tokens gives the same token mean. Scaling the advantages by a
+        # positive weight scales the loss by it.
         result = clipped_policy_loss(
             logprobs[None],
             micro.old_logprobs[None],
@@ -67,10 +67,10 @@ class PolicyTerm:
 
 
 class KLTerm:
-    """The KL towards the reference (k3). Without a coefficient it is only reported, from one micro-batch, at a fraction of the cost.
+    """KL to the reference (k3).
 
     Args:
-        coefficient: its weight in the loss.
+        coefficient: weight in the loss; 0 only reports the KL, measured on the step's first micro-batch to save time.
     """
 
     def __init__(self, coefficient: float) -> None:
@@ -94,11 +94,11 @@ class KLTerm:
 
 
 class ValueTerm:
-    """The critic's loss, a mean over the tokens (``losses.value_loss``).
+    """Value loss of the critic, a mean over the tokens (``losses.value_loss``).
 
     Args:
-        weight: of the loss.
-        clip: how far a value may move from what it was, in units of reward; None for any way.
+        weight: weight of the value loss in the total loss.
+        clip: maximum change of a value from its old one, in units of reward; None for no limit.
     """
 
     def __init__(self, weight: float, clip: float | None) -> None:
@@ -137,10 +137,10 @@ class ValueTerm:
 
 
 class SurgicalTerm:
-    """The surgical loss, a mean over preference pairs (``losses.surgical_loss``); only thought tokens receive a gradient.
+    """Surgical loss, a mean over preference pairs (``losses.surgical_loss``); only thought tokens receive a gradient.
 
     Args:
-        weight: lambda.
+        weight: weight of the surgical loss, the paper's lambda.
         beta: inverse temperature of the preference.
     """
 
@@ -176,5 +176,5 @@ class SurgicalTerm:
 
 
 def span_sums(logprobs: Tensor, owner: Tensor, spans: int) -> Tensor:
-    """Log-probabilities of tokens summed by span, shape (spans,), in nats."""
+    """Sum the log-probabilities of tokens by span, shape (spans,), in nats."""
     return torch.zeros(spans, device=logprobs.device, dtype=logprobs.dtype).index_add(0, owner, logprobs)

@@ -1,4 +1,4 @@
-"""AdamW, whole on every process, with fp32 master weights."""
+"""Learner with torch's AdamW and float32 master weights; every rank has the full optimizer state."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tstar_train.learner.base import PolicyLearner
 
 
 class MasterWeights:
-    """The trained parameters as the optimizer sees them; those that are not in half precision stand for themselves.
+    """Trained parameters for the optimizer: float32 copies of bfloat16 and float16 parameters, and the others themselves.
 
     Args:
-        parameters: the model's.
+        parameters: the model's trained parameters.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -34,7 +34,7 @@ class MasterWeights:
 
     @staticmethod
     def _taker(master: nn.Parameter):  # type: ignore[no-untyped-def]
-        """Add a parameter's gradient to its master's, and free it."""
+        """Make a hook that adds a parameter's gradient to its master weight's gradient and frees it."""
 
         def take(parameter: Tensor) -> None:
             if parameter.grad is None:
@@ -49,7 +49,7 @@ class MasterWeights:
 
     @torch.no_grad()
     def publish(self) -> None:
-        """Round the masters into the model."""
+        """Round the master weights into the model."""
         for parameter, master in self._half:
             parameter.copy_(master)
 
@@ -59,22 +59,23 @@ class MasterWeights:
 
     @torch.no_grad()
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take over what ``state`` gave.
+        """Restore the result of ``state``.
 
         Raises:
-            KeyError: it is of another model.
+            KeyError: the state belongs to another model.
         """
         for n, (_, master) in enumerate(self._half):
             master.copy_(state[f"{n:05d}"])
         self.publish()
 
 
-# Above it the parts of the gradient are not kept apart: two further copies of it would cost more than their norms are worth.
+# Maximum number of trained weights for which the parts of the gradient are kept apart. For larger models the norms of the parts are not
+# worth two more copies of the gradient.
 PARTS_BELOW = 50_000_000
 
 
 class TorchLearner(PolicyLearner):
-    """See ``Learner``; arguments as of ``PolicyLearner``.
+    """See ``Learner``; for the arguments see ``PolicyLearner``.
 
     Attributes:
         gradient: sum of the parts so far, one flat tensor; None before the first part and after each step.
@@ -96,7 +97,7 @@ class TorchLearner(PolicyLearner):
         loss.backward()
 
     def abandon(self) -> None:
-        """See ``Learner``: nobody waits in a backward pass."""
+        """See ``Learner``: no rank waits in a backward pass."""
         return
 
     def discard(self) -> None:
@@ -105,7 +106,7 @@ class TorchLearner(PolicyLearner):
         self.optimizer.zero_grad(set_to_none=True)
 
     def end_part(self, what: str) -> None:
-        """See ``Learner``; of a large model only whether it is finite is looked at here."""
+        """See ``Learner``; for a large model this only checks that the gradient is finite."""
         parameters = self._master_weights.parameters
         if self._whole:
             for parameter in parameters:
@@ -119,7 +120,7 @@ class TorchLearner(PolicyLearner):
         checked_norm(self._part, f"the gradient of the {what} loss")
 
     def reduce(self, what: str) -> float:
-        """See ``Learner``; the norm of a part of a large model's gradient is not known (NaN)."""
+        """See ``Learner``; for a large model the norm of a part is not measured (NaN)."""
         if self._whole:
             return math.nan
         if self._part is None:
@@ -132,7 +133,7 @@ class TorchLearner(PolicyLearner):
     def apply(self, factor: float) -> float:
         """See ``Learner``."""
         norms = self._clipped_whole() if self._whole else self._clipped_parts()
-        # Else no group had different rewards: a step would only move along the optimizer's old momentum.
+        # If all norms are 0, no group had different rewards: a step would only follow the optimizer's old momentum.
         if any(norms):
             for options, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
                 options["lr"] = rate * factor
@@ -165,7 +166,7 @@ class TorchLearner(PolicyLearner):
         norms = []
         for group in self._groups:
             for parameter in group:
-                if parameter.grad is None:  # every rank sums the same tensors
+                if parameter.grad is None:  # all ranks must all-reduce the same tensors
                     parameter.grad = torch.zeros_like(parameter)
                 self._world.all_reduce(parameter.grad)
             parts = [

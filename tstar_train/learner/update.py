@@ -32,11 +32,11 @@ from tstar_train.types import TokenSequence
 class UpdateStats:
     """Measurements of an update.
 
-    Losses and the clip fractions are means over the whole batch of an optimizer step (sums over a part, divided by
-    whole-batch weights). Entropy and log-probability differences are sums over ``tokens``, the tokens of rows that were
-    computed, and the KL is a sum over ``kl_tokens``: what only informs is measured on the part that is computed anyway.
-    ``pairs`` counts grafts; ``surgical_steps`` the optimizer steps that had any, over which the surgical figures are averaged.
-    Gradient norms are of all ranks together and belong to a step, not to a part.
+    Losses and clip fractions are means over the whole batch of an optimizer step: sums over a part, divided by whole-batch weights.
+    Entropy and log-probability differences are sums over ``tokens``, the tokens of computed rows. The KL is a sum over ``kl_tokens``.
+    These are only reported, so they are measured on rows that are computed anyway.
+    ``pairs`` counts grafts. ``surgical_steps`` counts optimizer steps with grafts; surgical statistics are averaged over these.
+    Gradient norms belong to a step and are computed over all ranks.
     """
 
     base_loss: float = 0.0
@@ -60,17 +60,17 @@ class UpdateStats:
 
     @property
     def entropy(self) -> float | None:
-        """Mean entropy of the next-token distribution, in nats; None where no row had an advantage, so that it was not measured."""
+        """Mean entropy of the next-token distribution, in nats; None if it was not measured because no row had an advantage."""
         return self.entropy_sum / self.tokens if self.tokens else None
 
     @property
     def logprob_difference_mean(self) -> float | None:
-        """Mean |log pi(sampler) - log pi(trainer)|, in nats; None where it was not measured."""
+        """Mean |log pi(sampler) - log pi(trainer)|, in nats; None if not measured."""
         return self.logprob_difference_sum / self.tokens if self.tokens else None
 
     @property
     def kl_reference(self) -> float | None:
-        """KL to the reference, in nats per token (k3); None where it was not measured."""
+        """KL to the reference, in nats per token (k3); None if not measured."""
         return self.kl_sum / self.kl_tokens if self.kl_tokens else None
 
     def add(self, measured: dict[str, float]) -> None:
@@ -81,7 +81,7 @@ class UpdateStats:
 
     @classmethod
     def combined(cls, parts: Sequence[UpdateStats]) -> UpdateStats:
-        """Combine the statistics of the parts of one step: sums (figures are already divided by whole-batch weights), maxima of maxima."""
+        """Combine the statistics of the parts of one step: add values, which are already divided by whole-batch weights; take maxima."""
         whole = cls()
         for name in vars(whole):
             values = [getattr(p, name) for p in parts]
@@ -90,10 +90,10 @@ class UpdateStats:
 
     @classmethod
     def mean(cls, steps: Sequence[UpdateStats]) -> UpdateStats:
-        """Average the statistics of an iteration's optimizer steps, at least one; log-probability differences are those of the first step.
+        """Average the statistics of an iteration's optimizer steps, at least one.
 
-        Before it sampler and trainer have the same weights, so that the difference is an error; afterwards the policy has moved.
-        Surgical figures are means over the steps that had grafts: a step without any says nothing about them.
+        Log-probability differences are those of the first step: only before it sampler and trainer have the same weights, so that a
+        difference is an error. Surgical statistics are means over the steps with grafts.
         """
         whole = cls.combined(steps)
         with_grafts = sum(step.pairs > 0 for step in steps)
@@ -111,12 +111,12 @@ class Batching(NamedTuple):
     """Options of batched forward passes.
 
     Attributes:
-        micro_tokens: most padded tokens at once; changes memory and float rounding, not the result.
-        temperature: at which the rows were sampled, and so at which all log-probabilities are taken, those of the pairs too.
-        pad: id of padding.
-        device: of the learner's model.
+        micro_tokens: maximum number of padded tokens at once; changes memory use and float rounding, not the result.
+        temperature: sampling temperature of the rows; all log-probabilities are computed at it, those of pairs too.
+        pad: padding id.
+        device: device of the learner's model.
         most_difference: see ``engines.check.require_agreement``.
-        most_loss: beyond it a loss has exploded.
+        most_loss: maximum absolute loss; a larger one stops the run as exploded.
     """
 
     micro_tokens: int
@@ -142,23 +142,23 @@ def update(
     factor: float,
     batching: Batching,
 ) -> UpdateStats:
-    """Take the iteration's optimizer steps; all ranks call it with the same number.
+    """Take the iteration's optimizer steps; all ranks call it with the same number of steps.
 
     Args:
-        learner: takes them.
-        steps: this rank's rows and pairs of each.
-        terms: of the base loss.
-        surgical: the term over pairs, None without one.
+        learner: learner that takes the steps.
+        steps: this rank's rows and pairs of each step.
+        terms: terms of the base loss.
+        surgical: term over preference pairs, None without one.
         world: communicator between the ranks.
-        factor: of the learning rates.
-        batching: how rows are computed.
+        factor: multiplier of the learning rates.
+        batching: options of the forward passes.
 
     Returns:
-        What was measured: on the first rank of all ranks together, on the others of their own part.
+        Statistics: on rank 0 over all ranks, on the others over their own part.
 
     Raises:
-        NotFinite: a loss, log-probability or gradient is no number; that step is not taken, and the error holds its rows.
-        EngineMismatch: sampler and trainer disagree about what was sampled; no step is taken.
+        NotFinite: a loss, log-probability or gradient is NaN or infinite; that step is not taken, and the error holds its rows.
+        EngineMismatch: log-probabilities of sampler and trainer differ too much; no step is taken.
     """
     measured, norms, before = [], [], learner.steps
     for number, step in enumerate(steps):
@@ -169,7 +169,7 @@ def update(
                 needed(step.sequences, terms), *batching.rows, share=learner.shares
             ):
                 accumulate(learner, micro, terms, totals, stats, batching.most_loss)
-            # Afterwards the policy has moved, and differs from the one that sampled.
+            # Only before the first step: afterwards the policy differs from the one that sampled.
             if learner.steps == before:
                 require_agreement(stats.logprob_difference_max, batching.most_difference)
             learner.end_part("base")
@@ -210,19 +210,19 @@ def needed(sequences: Sequence[TokenSequence], terms: Sequence[Term]) -> list[To
 def compute_old_logprobs_and_values(
     learner: Learner, sequences: Sequence[TokenSequence], batching: Batching, *, values: bool, old: bool
 ) -> None:
-    """Write down how policy and critic see each of the policy's tokens before the update.
+    """Compute old log-probabilities and critic values of the response tokens, before the update.
 
     Args:
-        learner: with a critic if ``values``.
-        sequences: their ``values`` and ``old_logprobs`` are written, 0 at what the policy did not write.
-        batching: how rows are computed.
-        values: what the critic says before each token.
-        old: log-probabilities, in nats: those of the trainer where the sampler's are rounded otherwise. The ratio of an iteration's first
-            step is then 1, as it should be, and what the sampler said stays to be compared with.
+        learner: learner; needs a critic if ``values``.
+        sequences: rows whose ``values`` and ``old_logprobs`` are set; 0 at tokens that are not response tokens.
+        batching: options of the forward passes.
+        values: True to compute the critic's value before each token.
+        old: True to compute the trainer's log-probabilities, in nats, for a sampler that rounds differently. The ratio of an iteration's
+            first step is then 1, as it should be. The sampler's own log-probabilities are kept for comparison.
 
     Raises:
-        NotFinite: a value or log-probability is no number.
-        ValueError: ``values`` without a critic.
+        NotFinite: a value or log-probability is NaN or infinite.
+        ValueError: ``values`` is set and the learner has no critic.
     """
     if not values and not old:
         return
@@ -237,7 +237,7 @@ def compute_old_logprobs_and_values(
 
 
 def _write(name: str, said: Tensor, micro: SequenceMicroBatch, what: str) -> None:
-    """Put a number for each of a micro-batch's wanted tokens into its rows."""
+    """Write one number per wanted token of a micro-batch into its rows."""
     require_finite(said, what)
     numbers = iter(said[micro.which].tolist())
     for sequence in (s for copies in micro.copies for s in copies):
@@ -255,12 +255,12 @@ def accumulate(
     """Add the gradient of the base loss over one micro-batch.
 
     Args:
-        learner: accumulates it.
+        learner: learner that accumulates the gradient.
         micro: rows, a ``SequenceMicroBatch``.
-        terms: of the loss.
-        totals: of the optimizer step.
-        stats: what is measured is added to it.
-        most_loss: beyond it a loss has exploded.
+        terms: terms of the base loss.
+        totals: denominators of the optimizer step.
+        stats: statistics to add to.
+        most_loss: maximum absolute loss; a larger one is an error.
     """
     outputs = learner.forward(micro)
     require_finite(outputs.logprobs, "the policy's log-probabilities of what it wrote")
@@ -295,7 +295,7 @@ def _agreement(outputs: Outputs, micro: SequenceMicroBatch) -> dict[str, float]:
 def _whole_or_not_at_all(
     learner: Learner, world: Communicator, loss: str, step: int, rows: Sequence[Any]
 ) -> Iterator[None]:
-    """End the step on all ranks if one has NaN or infinity; the error has the rows of the batch."""
+    """Drop the step on all ranks if one of them fails; a ``NotFinite`` error holds the rows of the batch."""
     try:
         with raise_on_any_rank(world):
             try:
@@ -311,7 +311,7 @@ def _whole_or_not_at_all(
 
 @contextmanager
 def _abandoned_on_error(learner: Learner) -> Iterator[None]:
-    """Tell a learner with collective backward passes that no more of them follow, if the block fails."""
+    """Call ``Learner.abandon`` on an error: other ranks may wait in a collective backward pass."""
     try:
         yield
     except Exception:

@@ -1,1 +1,1 @@
-"""The policy: model, tokens, and the weights that ship with the package."""
+"""Policies: models, codecs, and the shipped weights."""

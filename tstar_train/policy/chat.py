@@ -1,4 +1,4 @@
-"""Chat templates, and conversations as token ids."""
+"""Codecs by a model's chat template, and bounded rendering of templates."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from transformers import PreTrainedTokenizerBase
 from tstar_envs import BadData
 from tstar_train.policy.codec import Piece, PlainCodec, closing_token, named_ends
 
-BYTES = 1 << 30  # beyond what the process holds
-SECONDS = 5.0  # of this thread's own computing; the templates of models in use take some milliseconds
-_COMPILED = "<template>"  # what Jinja calls the code that it makes of a template
+BYTES = 1 << 30  # memory limit of rendering, beyond what the process has allocated
+SECONDS = 5.0  # CPU time limit of rendering in this thread; common models' templates take some milliseconds
+_COMPILED = "<template>"  # Jinja's file name for the compiled code of a template
 
 
 class _TooSlow(Exception):
-    """Raised inside the template's code."""
+    """The template exceeded its CPU time; raised inside the template's code."""
 
 
 @contextmanager
 def _bounded_memory() -> Iterator[None]:
-    """Let Python raise MemoryError where the block asks for more than ``BYTES``: ``'x' * 10**10`` is one instruction of a template."""
+    """Raise MemoryError if the block allocates more than ``BYTES``: a template may contain ``'x' * 10**10``."""
     try:
         import resource
 
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    except (ImportError, OSError):  # another system, where only time is bounded
+    except (ImportError, OSError):  # not Linux: only the time is limited
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -47,14 +47,14 @@ def _bounded_memory() -> Iterator[None]:
 def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]]) -> str:
     """Render a conversation up to the start of the assistant's turn.
 
-    Transformers runs templates in Jinja's sandbox, which keeps them from files and programs, but not from nested loops.
+    Transformers runs templates in Jinja's sandbox, which blocks files and programs but does not limit time or memory.
 
     Args:
-        tokenizer: has a ``chat_template``.
-        messages: each with ``role`` and ``content``.
+        tokenizer: tokenizer with a ``chat_template``.
+        messages: messages, each with ``role`` and ``content``.
 
     Raises:
-        BadData: the template fails, computes for seconds, or asks for gigabytes.
+        BadData: the template fails, or exceeds ``SECONDS`` or ``BYTES``.
     """
     end = time.thread_time() + SECONDS
 
@@ -74,7 +74,7 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]
             )
     except (MemoryError, OverflowError):
         raise BadData(
-            f"the chat template of {tokenizer.name_or_path!r} asks for more than {BYTES >> 30} GiB on {len(messages)} messages: it is "
+            f"the chat template of {tokenizer.name_or_path!r} needs more than {BYTES >> 30} GiB on {len(messages)} messages: it is "
             f"broken or made to fill the memory; use another model, or one whose tokenizer has no chat_template"
         ) from None
     except _TooSlow:
@@ -82,7 +82,7 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]
             f"the chat template of {tokenizer.name_or_path!r} computes for more than {SECONDS:g} seconds on {len(messages)} "
             f"messages: it is broken or made to hang; use another model, or one whose tokenizer has no chat_template"
         ) from None
-    except Exception as error:  # it is a program: whatever it raises is its own fault
+    except Exception as error:  # a template is a program and may raise anything
         cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise BadData(
             f"the chat template of {tokenizer.name_or_path!r} fails ({cause:.300}): use another model"
@@ -91,28 +91,28 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]
         sys.settrace(before)
 
 
-# Stand for the words of a message while a template is read.
+# Markers in place of message contents, to find the template's own text.
 _FIRST, _SECOND = "\u241etstar\u241f", "\u241ftstar\u241e"
 
 
 class ChatCodec(PlainCodec):
     """Codec by a model's own chat template: rules as system message, observations as user messages.
 
-    A template without a system message gets the rules at the head of the first user message.
+    If the template has no system message, the rules start the first user message.
 
     Args:
-        tokenizer: has a ``chat_template``.
-        generation_config: of the model, which may name further ends of a turn.
+        tokenizer: tokenizer with a ``chat_template``.
+        generation_config: the model's generation config, which may name more stop tokens.
 
     Attributes:
-        reply_header: text between a user's message and the reply to it.
+        reply_header: the template's text between a user message and the reply.
 
     Raises:
         BadData: the template fails, does not show every message once, or closes no turn.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, generation_config: Any = None) -> None:
-        # What the template puts around words is found once, by rendering it around markers.
+        # The template's text around message contents is found once, by rendering markers.
         asked = [
             {"role": "user", "content": "?"},
             {"role": "assistant", "content": _FIRST},
@@ -123,7 +123,7 @@ class ChatCodec(PlainCodec):
         super().__init__(tokenizer, with_prompt=True, ends=named_ends(tokenizer, generation_config) | {end})
         self.end = end
         self._closing = self._encoder.trusted(before_end)
-        # Encoded with its closing token in front, which is then left out: what follows it is cut into tokens as in the whole.
+        # Encoded with the closing token in front, which is then removed: so the rest is tokenized as inside the whole conversation.
         self._between = between[len(before_end) :]
         self._frame = _opening(tokenizer)
         self._lead = _lead(tokenizer, self.reply_header)
@@ -160,8 +160,8 @@ class ChatCodec(PlainCodec):
         return [*reply] if reply[-1] in self.ends else [*reply, *self._closing, self.end]
 
     def asked(self, context: Sequence[int], text: str) -> list[int]:
-        """See ``Codec``; the request is a user's message of its own, or the end of the last one where the template allows no second."""
-        # Its first token grew together with the words before it.
+        """See ``Codec``; the request is a new user message, or appended to the last one if the template allows no second."""
+        # The header's first token may have merged with the text before it.
         if list(context[-len(self._header) :]) != self._header:
             return [*context, *self._closing, self.end, *self.observation(text)]
         more = [Piece(self._again, True)] if self._again else [Piece("\n\n", True)]
@@ -173,14 +173,14 @@ class ChatCodec(PlainCodec):
 
 
 class SearchR1Codec(PlainCodec):
-    """The conversation that Search-R1's checkpoints were trained on (``LLMGenerationManager`` in its public code).
+    """Conversation format of Search-R1's checkpoints (``LLMGenerationManager`` in its public code).
 
-    Rules and question are one user message. All that follows is a single turn of the assistant: a reply is cut behind its first
-    ``</search>`` (or else ``</answer>``), encoded again, and what the environment says stands right behind it, as it is.
+    Rules and question are one user message. Everything after it is a single assistant turn. A reply is cut after its first ``</search>``
+    (or else ``</answer>``) and encoded again. The observation follows it unchanged.
 
     Args:
-        tokenizer: one with a ``chat_template`` renders the user message by it; one without has it as plain text.
-        ends: the tokens by which the model ends a turn.
+        tokenizer: renders the user message by its ``chat_template``; without one the message is plain text.
+        ends: the model's stop tokens.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, ends: Collection[int]) -> None:
@@ -200,11 +200,11 @@ class SearchR1Codec(PlainCodec):
         return self.text(text)
 
     def reply(self, text: str) -> list[int]:
-        """See ``Codec``; the tag that closes it is its end."""
+        """See ``Codec``; the closing tag ends a reply, so no stop token is added."""
         return self.text(text)
 
     def closed(self, reply: Sequence[int]) -> list[int]:
-        """See ``Codec``; what was written behind the closing tag is dropped, as is the end."""
+        """See ``Codec``; text after the closing tag and the stop token are dropped."""
         text = self.decode(reply)
         for tag in ("</search>", "</answer>"):
             before, found, _ = text.partition(tag)
@@ -217,7 +217,7 @@ def _around(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str
     """Return the template's text before the first marker, between the two, and after the second.
 
     Raises:
-        BadData: the template fails, or does not show both once, in this order.
+        BadData: the template fails, or does not show both markers once, in this order.
     """
     whole = render(tokenizer, messages)
     before, found, rest = whole.partition(_FIRST)
@@ -234,7 +234,7 @@ def _opening(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str, str]:
     user = {"role": "user", "content": _SECOND}
     try:
         return _around(tokenizer, [{"role": "system", "content": _FIRST}, user])
-    except BadData:  # it takes no system message, or drops it
+    except BadData:  # the template rejects or drops system messages
         return _around(tokenizer, [{"role": "user", "content": f"{_FIRST}\n\n{_SECOND}"}])
 
 
@@ -244,7 +244,7 @@ def _keeps_space(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def _lead(tokenizer: PreTrainedTokenizerBase, after: str) -> str:
-    """White space that the template writes between what opens the assistant's turn and the assistant's words."""
+    """Return the white space that the template writes between the assistant's header and the message."""
     _, between, _ = _around(
         tokenizer, [{"role": "user", "content": _FIRST}, {"role": "assistant", "content": _SECOND}]
     )

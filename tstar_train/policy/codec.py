@@ -15,8 +15,8 @@ class Piece(NamedTuple):
     """Part of a text.
 
     Attributes:
-        text: its characters.
-        trusted: whether it is the template's own, so that its markers are control tokens.
+        text: the characters.
+        trusted: True for the template's own text, whose markers are control tokens.
     """
 
     text: str
@@ -24,34 +24,34 @@ class Piece(NamedTuple):
 
 
 class Encoder:
-    """Encodes for one tokenizer.
+    """Encodes text so that only trusted text can produce control tokens.
 
     Args:
-        tokenizer: of the model.
-        more: further control tokens besides those that the tokenizer calls special, e.g. what closes a turn.
+        tokenizer: the model's tokenizer.
+        more: control tokens besides the tokenizer's special tokens, e.g. the token that closes a turn.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, more: Iterable[int] = ()) -> None:
         self._tokenizer = tokenizer
-        # The unknown token stands for characters that the vocabulary lacks, and controls nothing, unless it is the end as well.
+        # The unknown token stands for characters outside the vocabulary. It is no control token, unless it is also eos, bos or pad.
         kept = {tokenizer.eos_token_id, tokenizer.bos_token_id, tokenizer.pad_token_id}
         special = set(tokenizer.all_special_ids) - ({tokenizer.unk_token_id} - kept)
         self.controls = frozenset(special | set(more))
-        # Some tokenizers put a space before whatever they are given; inside a context there is something before it already.
+        # Some tokenizers put a space before every text; inside a context there is text before it already.
         self._before = "" if self.trusted("\na")[-1:] == self.trusted("a") else "\n"
         self._marks = {str(tokenizer.convert_ids_to_tokens(i)) for i in self.controls}
 
     def trusted(self, text: str) -> list[int]:
-        """Ids of a template's own text."""
+        """Encode a template's own text."""
         return list(self._tokenizer.encode(text, add_special_tokens=False))
 
     def foreign(self, text: str) -> list[int]:
-        """Ids of anybody's text inside a context, none of them a control token."""
+        """Encode untrusted text inside a context, without control tokens."""
         for split in (False, True):
             ids = self._inside(text, split)
             if self.controls.isdisjoint(ids):
                 return ids
-        # Not every tokenizer can, and none does it for markers that it does not call special: those are cut in two.
+        # Not every tokenizer can split special tokens, and none splits markers that it does not call special: cut those in two.
         where, mark = min((text.find(mark), mark) for mark in self._marks if mark in text)
         middle = where + max(1, len(mark) // 2)
         return [*self.foreign(text[:middle]), *self.foreign(text[middle:])]
@@ -71,9 +71,9 @@ class Encoder:
         return encode(text)
 
     def conversation(self, pieces: Sequence[Piece]) -> list[int]:
-        """Ids of a text of which parts are foreign.
+        """Encode a text with untrusted parts.
 
-        Where no foreign part looks like a control token the whole is encoded at once, as the model's own template would be.
+        If no untrusted part looks like a control token, the whole is encoded at once, as the model's own template would be.
         """
         if self.controls.isdisjoint(self.trusted("".join(p.text for p in pieces if not p.trusted))):
             return self.trusted("".join(p.text for p in pieces))
@@ -84,8 +84,8 @@ def named_ends(tokenizer: PreTrainedTokenizerBase, generation_config: Any = None
     """Return the stop tokens of the tokenizer and the model's ``generation_config.json``.
 
     Args:
-        tokenizer: of the model; its end-of-sequence token.
-        generation_config: of the model; its ``eos_token_id`` is a number, a list of them, or nothing.
+        tokenizer: the model's tokenizer, with its end-of-sequence token.
+        generation_config: the model's generation config; its ``eos_token_id`` is a number, a list of numbers, or None.
     """
     named = getattr(generation_config, "eos_token_id", None)
     listed = named if isinstance(named, list | tuple) else [named]
@@ -94,17 +94,17 @@ def named_ends(tokenizer: PreTrainedTokenizerBase, generation_config: Any = None
 
 
 def closing_token(tokenizer: PreTrainedTokenizerBase, between: str) -> tuple[str, int]:
-    r"""Find the stop tokens of a chat template: its text after the assistant's message, up to the closing token.
+    r"""Find the token that closes the assistant's turn in a chat template.
 
     Args:
-        tokenizer: of the model.
-        between: the template's text between the assistant's words and the next user's.
+        tokenizer: the model's tokenizer.
+        between: the template's text between an assistant message and the next user message.
 
     Returns:
         (text before the closing token, the token): ``"\n"`` and ``<|EOT|>`` of ``"\n<|EOT|>\n### Instruction:\n"``.
 
     Raises:
-        BadData: no token of the vocabulary's own stands there, so that nothing the model can say would end its turn.
+        BadData: there is no special or added token in this text, so no token of the model would end its turn.
     """
     added = {str(token.content): number for number, token in tokenizer.added_tokens_decoder.items()}
     added |= dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
@@ -113,9 +113,9 @@ def closing_token(tokenizer: PreTrainedTokenizerBase, between: str) -> tuple[str
     )
     if found is None:
         raise BadData(
-            f"the chat template of {tokenizer.name_or_path!r} closes the assistant's turn with {between!r:.60}, in which there is no token "
-            f"made for it: nothing the model can say would end its turn. Use a model whose template closes turns, or take chat_template "
-            f"out of its tokenizer's files to use it as a base model"
+            f"the chat template of {tokenizer.name_or_path!r} closes the assistant's turn with {between!r:.60}, which has no special "
+            f"token: no token of the model would end its turn. Use a model whose template closes turns, or remove chat_template from its "
+            f"tokenizer's files to use it as a base model"
         )
     return between[: found[0]], added[found[2]]
 
@@ -127,16 +127,16 @@ class Codec(Protocol):
     """Codec between texts and token ids, for rollout, tree and grafting."""
 
     end: int
-    """The token that is written behind a reply that lacks its end."""
+    """Stop token appended to a reply without one."""
     pad: int
 
     @property
     def ends(self) -> frozenset[int]:
-        """Every token that ends a reply."""
+        """Stop tokens: every token that ends a reply."""
 
     @property
     def line_ends(self) -> frozenset[int]:
-        """Every token whose text has a line break in it."""
+        """Every token whose text contains a line break."""
 
     def start(self, prompt: str, observation: str) -> list[int]:
         """Encode the context of the first reply."""
@@ -151,25 +151,25 @@ class Codec(Protocol):
         """Close a sampled reply for use in a context; a truncated reply gets its stop token."""
 
     def asked(self, context: Sequence[int], text: str) -> list[int]:
-        """Append a request to a context, for the next reply to answer."""
+        """Append a request to a context; the next reply answers it."""
 
     def text(self, text: str) -> list[int]:
-        """Plain text inside a context; no control token, whatever it says."""
+        """Encode plain text inside a context, never with control tokens."""
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Ids as text, special tokens left out."""
+        """Decode ids to text without special tokens."""
 
 
 class PlainCodec:
-    """Codec without a chat template: lines of text, a special token ends a reply.
+    """Codec without a chat template: lines of text, and a stop token ends a reply.
 
     Args:
-        tokenizer: its ``eos_token`` ends a reply.
-        with_prompt: whether a context starts with the environment's rules; a policy trained on one family needs none.
-        ends: tokens that end a reply; None: the tokenizer's ``eos_token``.
+        tokenizer: the model's tokenizer.
+        with_prompt: True if a context starts with the environment's rules; a policy trained on one family needs none.
+        ends: stop tokens; None is the tokenizer's ``eos_token``.
 
     Raises:
-        BadData: there is none.
+        BadData: there is no stop token.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class PlainCodec:
         return frozenset(i for i, text in enumerate(texts) if "\n" in text) - self._ends
 
     def start(self, prompt: str, observation: str) -> list[int]:
-        """See ``Codec``; a document begins with the tokenizer's ``bos_token`` where it has one."""
+        """See ``Codec``; the context starts with the tokenizer's ``bos_token`` if it has one."""
         begin = self._tokenizer.bos_token_id
         said = self.text(f"{prompt}\n\n{observation}\n" if self._with_prompt else f"{observation}\n")
         return said if begin is None else [int(begin), *said]
@@ -217,7 +217,7 @@ class PlainCodec:
         return [*reply] if reply[-1] in self._ends else [*reply, self.end]
 
     def asked(self, context: Sequence[int], text: str) -> list[int]:
-        """See ``Codec``; the request simply stands there."""
+        """See ``Codec``; the request is appended as plain text."""
         return [*context, *self.text(text)]
 
     def text(self, text: str) -> list[int]:
@@ -227,23 +227,23 @@ class PlainCodec:
     def decode(self, ids: Sequence[int]) -> str:
         """See ``Codec``."""
         kept = list(ids)
-        while kept and kept[-1] in self._ends:  # not every end is called special by its tokenizer
+        while kept and kept[-1] in self._ends:  # not every stop token is special for the tokenizer
             kept.pop()
         return str(self._tokenizer.decode(kept, skip_special_tokens=True))
 
 
 def thought_length(codec: Codec, reply: Sequence[int]) -> int:
-    """Count the leading tokens of a reply that are its thought, with cue and line break; 0 without a thought.
+    """Count the leading tokens of a reply that are its thought, with its cue and line break; 0 without a thought.
 
-    The span ends where the action cue starts. A token that holds both (a tokenizer may join a line break and the cue's
-    first letters) counts as action, so the span never leaks into it.
+    The span ends at the action cue. A token with characters of both counts as action: a tokenizer may merge a line break with the cue's
+    first letters.
     """
     text = codec.decode(reply)
     cut = text.find(ACTION_CUE)
     if cut <= 0 or not text[:cut].strip():
         return 0
     low, high = 0, len(reply)
-    # Decoding grows with the number of tokens, so the last prefix inside the thought is found by halving.
+    # Decoded length grows with the number of tokens: binary search for the longest prefix inside the thought.
     while low < high:
         middle = (low + high + 1) // 2
         if len(codec.decode(reply[:middle])) <= cut:

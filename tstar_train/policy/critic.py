@@ -1,4 +1,4 @@
-"""The critic of PPO: a value before every token, from the policy's own layers or from layers of its own."""
+"""Critic of PPO: a value before every token, from shared or separate layers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from transformers import PreTrainedModel
 
 
 class Critic(nn.Module):
-    """A linear value head; it begins at 0, so that the first advantages are those of the rewards alone.
+    """Linear value head, initialized to 0, so that the first advantages depend on the rewards alone.
 
     Args:
-        policy: its layers are shared, or copied.
-        separate: whether the critic has layers of its own (twice the memory, but values and policy do not pull at the same weights).
+        policy: model whose layers are shared or copied.
+        separate: True for a copy of the layers: twice the memory, but the value loss does not change the policy's weights.
     """
 
     def __init__(self, policy: PreTrainedModel, separate: bool) -> None:
@@ -27,13 +27,13 @@ class Critic(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Values in units of reward.
+        """Compute values in units of reward.
 
         Args:
-            hidden: last hidden states, of ``trunk`` where there is one, else of the policy, shape (..., width).
+            hidden: last hidden states of ``trunk`` if separate, else of the policy; shape (..., width).
 
         Returns:
-            Shape (...): the value after each position, that is before the token that follows it.
+            Value after each position, that is before the next token; shape (...).
         """
         values: Tensor = self.head(hidden.float())[..., 0]
         return values

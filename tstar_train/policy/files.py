@@ -19,7 +19,7 @@ from tstar_envs import (
 from tstar_train.recipes.recipe import policy_name
 
 _BLOCK = 1 << 20
-# A checkpoint of training and what ``warmstart`` wrote record the sums of their files here.
+# Files with the checksums of a training checkpoint, and of an output of ``warmstart``.
 _RECORDS = ("state.json", "training.json")
 
 
@@ -33,23 +33,23 @@ def sha256_of(path: Path) -> str:
 
 
 def check_files(folder: Path, sums: Mapping[str, Any], needed: Collection[str] = ()) -> None:
-    """Compare files with their recorded sums.
+    """Compare files with their recorded SHA-256 sums.
 
     Args:
-        folder: where they lie.
-        sums: by name; a name stands for a regular file of this folder and for nothing else, whatever it looks like.
-        needed: names that must be among them.
+        folder: folder of the files.
+        sums: SHA-256 by file name; each name must be a regular file directly in this folder.
+        needed: names that must be recorded.
 
     Raises:
-        BadData: a name that leads elsewhere, a file that is no regular one or differs, a sum that is none, or one that is missing.
-        MissingData: a file is not there.
+        BadData: a name is not a regular file of this folder, a file differs from its sum, or a needed name has no sum.
+        MissingData: a file is missing.
     """
     if absent := sorted(set(needed) - set(sums)):
         raise BadData(f"{folder}: no sha256 is recorded of {', '.join(absent)}")
     for name, expected in sums.items():
         path = folder / name
         if Path(name).name != name or path.is_symlink():
-            raise BadData(f"{folder}: {name!r:.100} is recorded as a file, but is none of this folder")
+            raise BadData(f"{folder}: {name!r:.100} is recorded as a file, but is not a file of this folder")
         if not path.exists():
             raise MissingData(f"{path} is missing, but its sha256 is recorded")
         if not path.is_file():
@@ -59,10 +59,10 @@ def check_files(folder: Path, sums: Mapping[str, Any], needed: Collection[str] =
 
 
 def check_folder(folder: Path) -> None:
-    """Compare the files of a model's folder with the sums that it records, if it records any.
+    """Compare the files of a model's folder with its recorded sums, if any.
 
     Raises:
-        BadData, MissingData: see ``check_files``; or the record itself cannot be read.
+        BadData, MissingData: see ``check_files``; or the record cannot be read.
     """
     for name in _RECORDS:
         if (folder / name).is_file():
@@ -70,13 +70,13 @@ def check_folder(folder: Path) -> None:
             if isinstance(sums, dict):
                 check_files(folder, sums)
             elif name == "state.json":
-                raise BadData(f"{folder / name}: no 'sha256', so that the weights cannot be checked")
+                raise BadData(f"{folder / name}: no 'sha256', so the weights cannot be checked")
 
 
 WEIGHTS = Path(__file__).parent / "weights"
-# Of a tiny model's configuration: by which settings it learnt to play.
+# Field of a tiny model's config.json with the name of its recipe.
 POLICY_FIELD = "tstar_policy"
-# The special tokens of a tiny policy, by which its folder is known.
+# Special tokens that identify a tiny policy's folder.
 PAD = "<|pad|>"
 END = "<|end|>"
 
@@ -86,11 +86,11 @@ def model_source(name: str, built_in: str, weights: bool = True) -> str | Path:
 
     Args:
         name: as the user gave it.
-        built_in: which of the shipped policies ``tiny`` is.
-        weights: whether a folder must hold weights; a plan needs its ``config.json`` alone.
+        built_in: the shipped policy that ``tiny`` stands for.
+        weights: True if a folder must have weights; a plan only needs its ``config.json``.
 
     Raises:
-        MissingData: there is no such folder, or it lacks what is needed.
+        MissingData: the folder is missing, or lacks a needed file.
     """
     if name == "tiny":
         if not has_tiny(built_in):
@@ -103,7 +103,7 @@ def model_source(name: str, built_in: str, weights: bool = True) -> str | Path:
         return WEIGHTS / built_in
     path = Path(name).expanduser()
     if not path.exists():
-        # Hugging Face names look like owner/name, which is also how a path may look.
+        # owner/name may be a Hugging Face name or a path.
         if name.startswith(("/", ".", "~")) or (os.sep in name and path.parent.exists()):
             raise MissingData(f"no model at {name}: there is no such folder")
         return name
@@ -131,13 +131,13 @@ def is_tiny(name: str) -> bool:
 def settings_name(name: str, entry: EnvEntry) -> str:
     """Return the name of a tiny policy's recipe for an environment (for ``load_recipe``).
 
-    It is the recipe that the policy was made with, which its ``config.json`` names and its checkpoints keep, where that is of the
-    environment's family; otherwise the environment's own. Sokoban's two policies see rooms alike, but only one of them makes several
-    moves a turn.
+    The policy's ``config.json`` names the recipe it was made with, and its checkpoints keep the name. That recipe is used if it belongs to
+    the environment's family, otherwise the environment's own. For example, Sokoban's two policies use the same observations, but only one
+    of them makes several moves per turn.
 
     Args:
         name: ``tiny`` or the path of a policy (see ``is_tiny``).
-        entry: the environment to be played.
+        entry: the environment to play.
     """
     own = policy_name(entry)
     made_as = own if name == "tiny" else _record(name, "config.json").get(POLICY_FIELD)
@@ -150,7 +150,7 @@ def _record(folder: str, file: str) -> dict[str, Any]:
     """Read a JSON file of a policy's folder; empty if unreadable (``load_policy`` reports the error)."""
     try:
         record: dict[str, Any] = read_json(Path(folder).expanduser() / file)
-    except (TStarError, RuntimeError):  # RuntimeError: a home folder that there is not
+    except (TStarError, RuntimeError):  # RuntimeError: no home folder to expand ~
         return {}
     return record
 

@@ -1,4 +1,4 @@
-"""Keys and values of contexts, their memory, and the output head."""
+"""Key-value caches of contexts, memory estimates of forward passes, and the output head."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from transformers.cache_utils import Cache, DynamicCache
 
 from tstar_envs import TStarError, UnknownOption
 
-_BOUNDLESS = 1 << 30  # of a model that names no bound
+_BOUNDLESS = 1 << 30  # position limit of a model that declares none
 
 
 class ContextTooLong(TStarError, ValueError):
-    """A context leaves no room for a reply, or text does not fit behind it."""
+    """A context with its reply or continuation exceeds the limit."""
 
 
 def attention_window(config: Any) -> int | None:
@@ -28,13 +28,13 @@ def attention_window(config: Any) -> int | None:
 
 
 def unscaled_positions(config: Any) -> int | None:
-    """Up to which length the rotary embedding is one and the same, where beyond it depends on the length of the whole text.
+    """Return the length beyond which the rotary embedding depends on the text's total length; None if it never does.
 
-    LongRoPE (Phi-4-mini) and dynamic NTK turn every position otherwise once a text is longer than what the model was first trained
-    on: keys that were kept from a shorter text are then wrong, and so is the probability of everything sampled before.
+    LongRoPE (Phi-4-mini) and dynamic NTK change the rotation of all positions once a text exceeds the length of the first training. Keys
+    cached for a shorter text are then wrong, and so are the probabilities of earlier samples.
     """
     parameters = getattr(config, "rope_parameters", None) or {}
-    # One for each kind of layer, or one for all.
+    # One set of parameters per layer type, or one for all.
     kinds = [v for v in parameters.values() if isinstance(v, dict)] or [parameters]
     changing = [kind for kind in kinds if kind.get("rope_type") in ("longrope", "dynamic")]
     own = getattr(config, "original_max_position_embeddings", None) or getattr(
@@ -47,8 +47,8 @@ def unscaled_positions(config: Any) -> int | None:
 def position_limit(config: Any) -> int:
     """Return the maximum sequence length of a model; beyond it the model fails or degrades.
 
-    A model with local attention counts as one of that window, since the local engine shows every token all before it; one whose
-    rotary embedding changes with the length as one of the length at which it begins to.
+    The limit includes the attention window, since the local engine always attends to all earlier tokens, and the length beyond which the
+    rotary embedding changes (``unscaled_positions``).
     """
     bounds = [
         getattr(config, "max_position_embeddings", None),
@@ -59,7 +59,7 @@ def position_limit(config: Any) -> int:
 
 
 def context_limit(config: Any, wanted: int | None) -> int:
-    """Tokens of a context and its reply together: what the model takes, or less if a run wants that."""
+    """Return the maximum number of tokens of a context and its reply: the model's limit, or ``wanted`` if smaller."""
     return position_limit(config) if wanted is None else min(wanted, position_limit(config))
 
 
@@ -71,7 +71,7 @@ def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def cache_bytes_per_token(config: Any, itemsize: int) -> int:
-    """Bytes of a token's keys and values over all layers, for a model of this configuration."""
+    """Return the size of one token's keys and values over all layers, in bytes."""
     heads, size = _heads(config)
     return 2 * int(config.num_hidden_layers) * heads * size * itemsize
 
@@ -85,7 +85,7 @@ def rows_that_fit(config: Any, itemsize: int, limit: int, batch: int, gib: float
 def attention_mask(model: PreTrainedModel, seen: Tensor) -> Tensor:
     """Convert a boolean mask of visible tokens to the model's attention mask.
 
-    Eager attention (Gemma 2, which caps its scores) adds the mask; torch's own takes it unchanged.
+    Eager attention (Gemma 2, which caps its scores) adds the mask to the scores; torch's own takes the boolean mask.
     """
     if model.config._attn_implementation != "eager":
         return seen
@@ -93,11 +93,11 @@ def attention_mask(model: PreTrainedModel, seen: Tensor) -> Tensor:
 
 
 class BranchCache(Cache):
-    """Keys and values of beginnings in front of those of rows that branch off from them; gradients flow through both.
+    """Key-value cache of rows that branch off from shared prefixes; gradients flow through both.
 
     Args:
-        beginnings: their keys and values, as a forward pass left them.
-        of: the beginning of each row, shape (rows,).
+        beginnings: keys and values of the shared prefixes, from a forward pass.
+        of: index of each row's prefix, shape (rows,).
     """
 
     def __init__(self, beginnings: DynamicCache, of: Tensor) -> None:
@@ -109,11 +109,11 @@ class BranchCache(Cache):
         """Compute the positions of a forward pass over ``count`` tokens of each row.
 
         Args:
-            lengths: tokens before each row's first, shape (rows,).
-            count: tokens.
+            lengths: number of prefix tokens before each row's first token, shape (rows,).
+            count: number of tokens.
 
         Returns:
-            As ``RaggedCache.place``.
+            See ``RaggedCache.place``.
         """
         own = torch.arange(count, device=lengths.device)
         before = torch.arange(self.get_seq_length(), device=lengths.device)[None, :] < lengths[:, None]
@@ -138,13 +138,13 @@ class BranchCache(Cache):
 
 
 class RaggedCache(Cache):
-    """Keys and values of shape (rows, heads, capacity, head size) per layer.
+    """Key-value cache of rows of different lengths, shape (rows, heads, capacity, head size) per layer.
 
     Args:
-        model: whose sizes and dtype are used.
-        rows: how many sequences.
+        model: model with the sizes and dtype to use.
+        rows: number of sequences.
         capacity: positions per row; grows by doubling when exceeded.
-        most: positions beyond which it does not double; None: there is no such bound.
+        most: maximum capacity that doubling reaches; None for no maximum.
     """
 
     def __init__(self, model: PreTrainedModel, rows: int, capacity: int, most: int | None = None) -> None:
@@ -159,7 +159,7 @@ class RaggedCache(Cache):
         self._values = [torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(layers)]
         self._positions = self.lengths[:, None]
         self._rows = torch.arange(rows, device=model.device)[:, None]
-        self._given = slice(None)  # rows that the attention is given back
+        self._given = slice(None)  # rows returned to the attention
         self._span = 0
         self._window = attention_window(config)
 
@@ -177,17 +177,17 @@ class RaggedCache(Cache):
         self._reach(int(self.lengths.max()) + count)
 
     def place(self, count: int, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """Announce a forward pass over ``count`` new tokens per row.
+        """Prepare a forward pass over ``count`` new tokens per row.
 
         Args:
-            count: tokens.
-            rows: that it computes.
+            count: number of new tokens.
+            rows: rows of the pass.
 
         Returns:
-            Position ids of shape (rows, count) and the attention mask of shape (rows, 1, count, span), True where seen.
+            Position ids of shape (rows, count) and the attention mask of shape (rows, 1, count, span), True for visible tokens.
 
         Raises:
-            UnknownOption: as ``make_room``.
+            UnknownOption: see ``make_room``.
         """
         numbers = torch.arange(len(self.lengths), device=self.lengths.device)
         self._rows, self._given = numbers[rows, None], rows
@@ -214,7 +214,7 @@ class RaggedCache(Cache):
         return keys[self._given, :, : self._span], values[self._given, :, : self._span]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Longest row; the models ask only when no positions are passed."""
+        """Return the length of the longest row; models call it only if no positions are passed."""
         return int(self.lengths.max()) if len(self.lengths) else 0
 
     def beginning(self, row: int, length: int) -> list[tuple[Tensor, Tensor]]:
@@ -224,7 +224,7 @@ class RaggedCache(Cache):
         ]
 
     def put(self, rows: slice, content: list[tuple[Tensor, Tensor]]) -> None:
-        """Make some rows what ``beginning`` gave."""
+        """Fill rows with the result of ``beginning``."""
         length = content[0][0].shape[1]
         if length > self.capacity:
             self._grow(max(length, 2 * self.capacity))
@@ -237,7 +237,7 @@ class RaggedCache(Cache):
         """Keep these rows, in this order; a row may be repeated."""
         used = max(1, int(self.lengths.max()))
         for tensors in (self._keys, self._values):
-            for layer, tensor in enumerate(tensors):  # one layer at a time is held twice
+            for layer, tensor in enumerate(tensors):  # only one layer at a time takes twice the memory
                 tensors[layer] = _rows_of(tensor, rows, used)
         self.lengths = self.lengths[rows]
         self._rows = torch.arange(len(rows), device=self.lengths.device)[:, None]
@@ -250,7 +250,7 @@ class RaggedCache(Cache):
         return other
 
     def absorb(self, rows: Tensor, part: RaggedCache) -> None:
-        """Bring some rows up to what became of them in a ``part``."""
+        """Copy rows back from a ``part`` made of them."""
         if part.capacity > self.capacity:
             self._grow(part.capacity)
         used = max(1, int(part.lengths.max()))
@@ -262,8 +262,8 @@ class RaggedCache(Cache):
     def _reach(self, span: int) -> None:
         if self._window is not None and span > self._window:
             raise UnknownOption(
-                f"a context of {span} tokens, but the model attends to the last {self._window} only, which the local engine does "
-                f"not imitate: use a model without a sliding window, or shorter contexts (--rollout.context step)"
+                f"a context has {span} tokens, but the model attends to the last {self._window} only, which the local engine does "
+                f"not support: use a model without a sliding window, or shorter contexts (--rollout.context step)"
             )
         if span > self.capacity:
             doubled = 2 * self.capacity if self._most is None else min(2 * self.capacity, self._most)
@@ -294,14 +294,14 @@ def _rows_of(tensor: Tensor, rows: Tensor, used: int) -> Tensor:
 def hidden_states(
     model: PreTrainedModel, ids: Tensor, positions: Tensor, seen: Tensor, cache: Cache
 ) -> Tensor:
-    """Last hidden states of new tokens, shape (rows, tokens, width).
+    """Compute the last hidden states of new tokens, shape (rows, tokens, width).
 
     Args:
         model: causal LM.
-        ids: shape (rows, tokens); so are ``positions``. Padding may stand beyond the last position that there is: nobody looks at it.
-        positions: of the tokens.
-        seen: True where something is seen, shape (rows, 1, tokens, span).
-        cache: holds the keys and values before them, and takes in theirs.
+        ids: token ids, shape (rows, tokens).
+        positions: position ids, same shape; padding may exceed the model's last position, since its output is unused.
+        seen: True for visible tokens, shape (rows, 1, tokens, span).
+        cache: cache of the earlier tokens; the new keys and values are added.
     """
     hidden: Tensor = model.base_model(
         input_ids=ids,
@@ -314,21 +314,20 @@ def hidden_states(
 
 
 def output_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
-    """Logits of some positions only, which saves most of the work of a large vocabulary.
+    """Compute logits at selected positions only, which saves most of the work of a large vocabulary.
 
-    Some families scale what the output matrix gives (Granite divides by ``logits_scaling``, Cohere multiplies by
-    ``logit_scale``) or bound it (Gemma 2, ``final_logit_softcapping``); ``engines.check`` compares the result with the model's
-    forward pass and stops at what is not known here.
+    Some families scale the logits (Granite divides by ``logits_scaling``, Cohere multiplies by ``logit_scale``) or cap them (Gemma 2,
+    ``final_logit_softcapping``). ``engines.check`` compares the result with the model's forward pass and stops the run if they differ.
 
     Args:
         model: causal LM.
-        hidden: shape (..., hidden size), after the last norm.
+        hidden: hidden states after the last norm, shape (..., hidden size).
 
     Returns:
-        Shape (..., vocabulary), in at least single precision.
+        Logits in float32 or wider, shape (..., vocabulary).
     """
     logits: Tensor = model.get_output_embeddings()(hidden)
-    # Half precision is too coarse for probabilities.
+    # bfloat16 and float16 are too coarse for probabilities.
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     config = model.config
     divided, multiplied = getattr(config, "logits_scaling", None), getattr(config, "logit_scale", None)
@@ -342,23 +341,23 @@ def output_logits(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     return logits
 
 
-# Of one forward pass over contexts. Fewer tokens than a 3B model has room for here (13,000) leave a GPU idle, and the built-in policies'
-# 256 rows of a WebShop page (some 500 tokens of 9 KB) are still one pass.
+# Memory limit of one forward pass over contexts, in bytes. A 3B model then computes 13,000 tokens per pass, and fewer would leave a GPU
+# idle. The built-in policies compute 256 rows of a WebShop page (some 500 tokens of 9 KB) in one pass.
 BOUND = 2 << 30
-# At the peak, which is in the block behind the attention: the gate, its activation and their product with the other side; the residual,
-# its norm, and what the attention beside it takes. Adapters, in single precision, hold two results more, theirs and the sum.
+# Tensors at the peak, which is in the MLP. Of intermediate size: gate, its activation and the product with the up projection. Of hidden
+# size: residual, its norm, and what the attention takes. Adapters, in float32, hold two more: their own output and the sum.
 _WIDE, _HIDDEN = 3, 4
 _WIDE_UNDER_ADAPTER, _WIDE_OF_ADAPTER = 2, 2
 _SINGLE = 4  # bytes
 
 
 class Activations(NamedTuple):
-    """Bytes of a forward pass.
+    """Activation memory of a forward pass, in bytes.
 
     Attributes:
-        token: of each new token.
-        seen: of each new token and each token of the span that it may see: the mask, and scores where attention is written out.
-        repeated: of each token of a row's span, where several heads share keys and values, which are repeated for them.
+        token: bytes per new token.
+        seen: bytes per pair of a new token and a token of its span: the mask, and the scores of eager attention.
+        repeated: bytes per token of a row's span, if heads share keys and values (grouped-query attention repeats them).
     """
 
     token: int
@@ -366,37 +365,37 @@ class Activations(NamedTuple):
     repeated: int
 
     def of_row(self, count: int, span: int) -> int:
-        """Bytes of ``count`` new tokens of one row that then has ``span`` tokens."""
+        """Return the bytes of ``count`` new tokens of a row with ``span`` tokens in total."""
         return count * (self.token + self.seen * span) + span * self.repeated
 
     def rows(self, count: int, span: int) -> int:
-        """Return how many such rows fit in one forward pass, at least one."""
+        """Return the maximum number of such rows in one forward pass, at least one."""
         return max(1, BOUND // self.of_row(count, span))
 
     def most(self, rows: int, limit: int) -> int:
-        """Bytes of the largest forward pass over so many rows, each fed as many tokens as it may have."""
+        """Return the bytes of the largest forward pass over this number of rows, each with ``limit`` new tokens."""
         return min(BOUND, rows * self.of_row(limit, limit))
 
     def tokens(self, span: int) -> int:
-        """Return how many new tokens of one row fit in a forward pass; its keys and values get at most half the memory."""
+        """Return the maximum number of new tokens of one row in a forward pass; repeated keys and values get at most half the memory."""
         room = max(BOUND // 2, BOUND - span * self.repeated)
         return max(1, room // (self.token + self.seen * span))
 
 
 def intermediate_size(config: Any) -> int:
-    """Width of the block behind the attention; four hidden sizes where a configuration does not name it."""
+    """Return the MLP width; four hidden sizes if the configuration does not name it."""
     return int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
 
 
 def activations_of(config: Any, itemsize: int, adapters: bool) -> Activations:
-    """Estimated from a model's configuration.
+    """Estimate the activation memory from a model's configuration.
 
-    On an H200 a feed of 130,816 tokens of Qwen2.5-3B in half precision with adapters of rank 32 took 163 KB a token; this says 169.
+    On an H200 a pass over 130,816 tokens of Qwen2.5-3B in bfloat16 with adapters of rank 32 took 163 KB per token; the estimate is 169.
 
     Args:
-        config: of the model, with the way its attention is computed.
-        itemsize: bytes of a number of the model.
-        adapters: whether it has adapters.
+        config: the model's configuration, with its attention implementation.
+        itemsize: bytes per number of the model's dtype.
+        adapters: True if the model has adapters.
     """
     wide = intermediate_size(config)
     own = wide * (
@@ -405,7 +404,7 @@ def activations_of(config: Any, itemsize: int, adapters: bool) -> Activations:
     heads = int(config.num_attention_heads)
     size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
     shared = int(getattr(config, "num_key_value_heads", None) or heads) < heads
-    # Torch's own attention takes a mask of numbers in place of ours; written out, it holds scores in both precisions.
+    # Torch's own attention converts the boolean mask to numbers; eager attention holds scores in both dtypes.
     seen = 1 + itemsize
     if getattr(config, "_attn_implementation", None) == "eager":
         seen += heads * (itemsize + 2 * _SINGLE)
@@ -418,9 +417,9 @@ class Place(NamedTuple):
     """Position of a branch's token.
 
     Attributes:
-        position: of the token in the text that it is part of, from 0.
-        seen: how many tokens of its row's own text come before the branch.
-        path: slots of the row that hold the branch up to this token, its own last.
+        position: position id of the token, from 0.
+        seen: number of tokens of the row's text before the branch.
+        path: slots of the row with the branch's tokens up to this one, its own last.
     """
 
     position: int
@@ -429,12 +428,13 @@ class Place(NamedTuple):
 
 
 class TreeCache(RaggedCache):
-    """A ``RaggedCache`` whose rows are texts with branches behind them. A branch's token sees a beginning of its row's text and the
-    tokens that lead to it, whatever else stands in the row: keys and values of a text serve all its branches without a copy.
+    """Key-value cache whose rows are texts with branches; all branches of a text share its keys and values.
+
+    A branch's token attends to a prefix of its row's text and to its own ancestors, not to other branches in the row.
 
     Args:
         model: see ``RaggedCache``.
-        rows: how many texts.
+        rows: number of texts.
         capacity: slots per row, one of them for padding; grows when exceeded.
     """
 
@@ -454,14 +454,14 @@ class TreeCache(RaggedCache):
         return slot
 
     def branch(self, rows: Sequence[int], places: Sequence[Sequence[Place]]) -> tuple[Tensor, Tensor]:
-        """Announce a forward pass over new tokens of branches, those that lead to others among them.
+        """Prepare a forward pass over new tokens of branches; a token's new ancestors may be in the same pass.
 
         Args:
-            rows: of the cache, rising.
-            places: of the tokens in each of these rows; every other token of the padded rows goes where nobody looks.
+            rows: rows of the cache, in rising order.
+            places: places of the new tokens in each of these rows; padding is written to an unused slot.
 
         Returns:
-            As ``RaggedCache.place``, for the rows given.
+            See ``RaggedCache.place``, for the given rows.
         """
         if max(self._ends) >= self.capacity:
             self._grow(max(self._ends) + 1 + self.capacity // 4)
@@ -480,7 +480,7 @@ class TreeCache(RaggedCache):
             for slot in place.path
         ]
         own = torch.tensor(ends, device=self.lengths.device).T
-        self._span = span  # a branch stands behind what it sees of its row
+        self._span = span  # a branch's slots come after the tokens it attends to
         seen = torch.arange(self._span, device=self.lengths.device) < laid[:, :, 2:]
         seen[own[0], own[1], own[2]] = True
         chosen = torch.tensor(rows, device=self.lengths.device)
@@ -491,7 +491,7 @@ class TreeCache(RaggedCache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """See ``RaggedCache``; only the rows of the pass are given back."""
+        """See ``RaggedCache``; only the rows of the pass are returned."""
         keys, values = super().update(key_states, value_states, layer_idx)
         if self._part is None:
             return keys, values

@@ -1,4 +1,4 @@
-"""LoRA adapters by peft, put into the model where it stands: engine and learner see the same model class as without them."""
+"""LoRA adapters by peft, injected in place: the model keeps its class for engine and learner."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from transformers.pytorch_utils import Conv1D
 
 from tstar_envs import MissingExtra, UnknownOption
 
-_MARK = ".lora_"  # in the names of all that an adapter holds
-_BASE = ".base_layer"  # what a layer under an adapter is called
+_MARK = ".lora_"  # part of the name of every adapter weight
+_BASE = ".base_layer"  # name of a layer under an adapter
 
 
 def add_adapters(model: PreTrainedModel, rank: int, alpha: int) -> None:
-    """Put an adapter on every linear layer but the output matrix, and let nothing else be trained.
+    """Add an adapter to every linear layer except the output matrix, and freeze all other weights.
 
     Args:
-        model: changed in place; its own weights keep their precision, the adapters are in single precision.
-        rank: of the adapters.
-        alpha: they are scaled by ``alpha / rank``.
+        model: changed in place; its own weights keep their dtype, the adapters are float32.
+        rank: rank of the adapters.
+        alpha: LoRA alpha; adapters are scaled by ``alpha / rank``.
 
     Raises:
         MissingExtra: peft is not installed.
@@ -33,9 +33,9 @@ def add_adapters(model: PreTrainedModel, rank: int, alpha: int) -> None:
         raise MissingExtra("--lora.rank", error.name or "peft", "lora") from error
     model.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # every rank begins with the same adapters
+        torch.manual_seed(0)  # the same initial adapters on every rank
         try:
-            # GPT-2 keeps its matrices the other way round.
+            # GPT-2's matrices are transposed.
             turned = any(isinstance(module, Conv1D) for module in model.modules())
             wanted = LoraConfig(
                 r=rank, lora_alpha=alpha, target_modules="all-linear", lora_dropout=0.0, fan_in_fan_out=turned

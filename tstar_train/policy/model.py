@@ -1,4 +1,4 @@
-"""Policies: any Hugging Face causal language model, or a tiny one of our own."""
+"""Policies: any Hugging Face causal language model, or a built-in tiny model."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ from tstar_train.policy.codec import Codec, PlainCodec, named_ends
 from tstar_train.policy.files import END, PAD, check_folder, model_source
 from tstar_train.recipes.recipe import ModelRecipe
 
-# Size of the biases per rotated pair at base 100: the score of the wanted distance is some 4 nats above that of its neighbours.
+# Size of the biases per rotated pair at base 100: the attention score at the wanted distance is some 4 nats above its neighbours'.
 _STRENGTH = 4.6
 _BASE = 100.0
-# What the content of a token adds to those scores at the start, against an ordinary head.
+# Initial scale of a token's content in those scores, relative to an ordinary head.
 _CONTENT = 0.1
 
 
 def set_induction_heads(model: Qwen2ForCausalLM, offsets: Sequence[Sequence[int]], base: float) -> None:
-    """Set the first heads of the first layers, in place.
+    """Initialize heads to attend to the token at a fixed distance, in place.
 
     Args:
-        model: freshly initialised.
-        offsets: for each layer from the first on, one distance in tokens per head from the first on.
-        base: of its rotary embedding.
+        model: newly initialized model.
+        offsets: distances in tokens, per layer and head, starting with the first layer and head.
+        base: base of the model's rotary embedding.
     """
     config = model.config
     size = config.hidden_size // config.num_attention_heads
-    # Rotary embedding turns the pair (i, i + size/2) of a head by the position times this angle.
+    # Rotary embedding rotates the pair (i, i + size/2) of a head by the position times this angle.
     angles = _angles(base, size)
-    # A larger base turns fewer pairs between neighbours: the same 4 nats take larger biases.
+    # A larger base rotates fewer pairs between neighbours: the same 4 nats need larger biases.
     strength = _STRENGTH * float(((1 - _angles(_BASE, size).cos()).sum() / (1 - angles.cos()).sum()).sqrt())
     key = torch.cat([torch.full((size // 2,), strength), torch.zeros(size // 2)])
     with torch.no_grad():
@@ -66,7 +66,7 @@ def set_induction_heads(model: Qwen2ForCausalLM, offsets: Sequence[Sequence[int]
                 attention.q_proj.weight[rows] *= _CONTENT
                 attention.k_proj.weight[rows] *= _CONTENT
                 attention.k_proj.bias[rows] = key
-                # The key turned back by the distance: both agree in every pair where the query stands that much later.
+                # Rotate the key back by the distance: query and key then agree in every pair if the query is that much later.
                 turn = angles * distance
                 attention.q_proj.bias[rows] = strength * torch.cat([turn.cos(), -turn.sin()])
 
@@ -75,27 +75,27 @@ def _angles(base: float, size: int) -> torch.Tensor:
     return base ** (-torch.arange(size // 2) / (size // 2))
 
 
-# All are measured by the loss on the second half of repeated random tokens, before any training.
+# All are tuned on the loss of the second half of repeated random tokens, before any training.
 _MATCH, _WRITE, _OUT = 2.5, 0.25, 0.5
-# What else the layers write at the start: at full size it drowns the marks.
+# Initial scale of the layers' other outputs: at full size they hide the marks.
 _QUIET_MLP, _QUIET_ATTENTION = 0.05, 0.1
-# The heads of the second layer that copy; its first one looks back.
+# Copying heads of the second layer; its first head attends to a fixed distance.
 _HEADS = (1, 2)
 
 
 def copy_heads(model: Qwen2ForCausalLM, seed: int) -> None:
-    """Set the first head of the first layer and two heads of the second, in place.
+    """Initialize induction heads that copy, in place: the first head of the first layer and two heads of the second.
 
     Args:
-        model: freshly initialised, its first head looks one back; the rotary base must be large (100,000 for contexts of some
-            hundred tokens), since a match far away is found by the slowly turning half of a head's pairs.
-        seed: of the random subspaces.
+        model: newly initialized model whose first head attends to the previous token. The rotary base must be large (100,000 for contexts
+            of some hundred tokens), since distant matches are found by the slowly rotating half of a head's pairs.
+        seed: seed of the random subspaces.
     """
     config = model.config
     size = config.hidden_size // config.num_attention_heads
     rng = torch.Generator().manual_seed(seed)
     token, mark = _orthonormal(size, config.hidden_size, rng), _orthonormal(size, config.hidden_size, rng)
-    # Rotary embedding turns the pairs (i, i + size/2) the more slowly the larger i is.
+    # Rotary embedding rotates the pairs (i, i + size/2) more slowly for larger i.
     slow = torch.tensor([*range(size // 4, size // 2), *range(3 * size // 4, size)])
     with torch.no_grad():
         for layer in model.model.layers:
@@ -116,7 +116,7 @@ def copy_heads(model: Qwen2ForCausalLM, seed: int) -> None:
 
 
 def _orthonormal(rows: int, columns: int, rng: torch.Generator) -> Tensor:
-    """Random orthonormal rows."""
+    """Draw random orthonormal rows."""
     columnwise: Tensor = torch.linalg.qr(torch.randn(columns, rows, generator=rng))[0]
     return columnwise.T
 
@@ -124,7 +124,7 @@ def _orthonormal(rows: int, columns: int, rng: torch.Generator) -> Tensor:
 def described(model: PreTrainedModel) -> PretrainedConfig:
     """Copy the configuration with its class name, which vLLM and llama.cpp's converter need.
 
-    transformers writes it where it saves weights itself; a trainer that writes them by its own names it here.
+    transformers writes the class name only if it saves the weights itself.
     """
     config = copy.deepcopy(model.config)
     config.architectures = [type(model).__name__]
@@ -135,8 +135,8 @@ def renamed(model: PreTrainedModel, shapes: Iterable[tuple[str, Iterable[int]]])
     """Check whether a model's files use other names for some of its weights.
 
     Args:
-        model: whose weights they are.
-        shapes: of the weights, by the names in memory.
+        model: model of the weights.
+        shapes: (name in memory, shape) of the weights.
     """
     ours = {name: torch.empty(tuple(shape), device="meta") for name, shape in shapes}
     return set(revert_weight_conversion(model, dict(ours))) != set(ours)
@@ -150,15 +150,15 @@ def by_file_names(
 
 
 def save_renamed(file: Path, target: Path, model: PreTrainedModel) -> bool:
-    """Write weights under the names of the model's files, where these differ.
+    """Write weights under the names of the model's files, if these differ from the names in memory.
 
     Args:
-        file: of all weights, by their names in memory.
-        target: what to write.
-        model: whose weights they are.
+        file: safetensors file of all weights, by their names in memory.
+        target: file to write.
+        model: model of the weights.
 
     Returns:
-        Whether any name differs; otherwise nothing is written.
+        True if any name differs; otherwise nothing is written.
     """
     with safe_open(file, framework="pt") as tensors:
         shapes = [(name, tensors.get_slice(name).get_shape()) for name in tensors.keys()]  # noqa: SIM118  # no mapping
@@ -170,14 +170,14 @@ def save_renamed(file: Path, target: Path, model: PreTrainedModel) -> bool:
 
 
 def require_text_config(config: Any, name: str) -> None:
-    """Refuse what is no causal language model, by its configuration alone.
+    """Check from its configuration that a model is a causal language model.
 
     Args:
-        config: of the model.
-        name: as the user gave it.
+        config: the model's configuration.
+        name: the user's name for the model, for error messages.
 
     Raises:
-        BadData: one sentence that says what stands against it.
+        BadData: the model is not supported; the message says why.
     """
     kind = config.model_type
     if config.get_text_config() is not config:
@@ -186,20 +186,20 @@ def require_text_config(config: Any, name: str) -> None:
         )
     if not getattr(config, "num_attention_heads", None):
         raise BadData(
-            f"{name} ({kind}) has no attention whose keys could be kept from turn to turn: name a transformer"
+            f"{name} ({kind}) has no attention with keys to cache between turns: name a transformer"
         )
 
 
 def require_text_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
-    """Refuse what is no causal language model over its tokenizer's own tokens.
+    """Check that a model is a causal language model and embeds all tokens of its tokenizer.
 
     Args:
-        model: as loaded.
-        tokenizer: as loaded.
-        name: as the user gave it.
+        model: the loaded model.
+        tokenizer: the loaded tokenizer.
+        name: the user's name for the model, for error messages.
 
     Raises:
-        BadData: one sentence that says what stands against it.
+        BadData: the model or its tokenizer is not supported; the message says why.
     """
     require_text_config(model.config, name)
     size = int(torch.as_tensor(model.get_input_embeddings().weight).shape[0])
@@ -217,7 +217,7 @@ def require_text_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBas
         )
 
 
-# What a tokenizer is read from. Without any, transformers makes an empty one and says nothing.
+# Vocabulary files of a tokenizer. Without any, transformers silently makes an empty tokenizer.
 VOCABULARIES = (
     "tokenizer.json",
     "tokenizer.model",
@@ -243,8 +243,8 @@ class Published:
     """Files kept from a model's folder; empty for a model made in memory.
 
     Attributes:
-        rotary: of ``config.json``, the fields of the rotary embedding under their names before transformers 5.
-        tokenizer_config: the file of this name.
+        rotary: rotary embedding fields of ``config.json``, with their names before transformers 5.
+        tokenizer_config: content of ``tokenizer_config.json``.
         tokenizer: other files of the tokenizer, by name.
     """
 
@@ -254,13 +254,13 @@ class Published:
 
 
 def read_published(source: str | Path) -> Published:
-    """Read it, a few megabytes.
+    """Read the files of a model that its checkpoints keep, a few megabytes.
 
     Args:
         source: a folder, or a Hugging Face name that has just been loaded.
 
     Raises:
-        TStarError: a file that is there cannot be read.
+        TStarError: an existing file cannot be read.
     """
     names = ["config.json", "tokenizer_config.json", *_TOKENIZER]
     folder = source if isinstance(source, Path) else Path(snapshot_download(source, allow_patterns=names))
@@ -276,21 +276,21 @@ def read_published(source: str | Path) -> Published:
 def save_description(
     folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, published: Published
 ) -> None:
-    """Write everything of an ordinary Hugging Face folder but the weights, plain files all.
+    """Write all files of an ordinary Hugging Face folder except the weights.
 
     Args:
-        folder: which is there.
-        model: whose configuration it is, ``generation_config`` (what ends a turn) included.
-        tokenizer: as it was loaded.
-        published: what the model's own folder said.
+        folder: an existing folder.
+        model: model with the configuration and ``generation_config`` (stop tokens) to write.
+        tokenizer: the loaded tokenizer.
+        published: files kept from the model's own folder.
     """
     described(model).save_pretrained(folder)
     config = read_json(folder / "config.json") | dict(published.rotary)
-    # Programs that do not lie beside it, and are not needed: none was when the model was loaded.
+    # auto_map names custom code, which is not in this folder and was not used to load the model.
     config.pop("auto_map", None)
     _write(folder / "config.json", config)
     model.generation_config.save_pretrained(folder)
-    # Chat templates go into tokenizer_config.json, where every release looks for them: several would be a folder of files.
+    # Chat templates go into tokenizer_config.json, where all releases look; separate files would need a folder for several templates.
     tokenizer.save_pretrained(folder, save_jinja_files=False)
     for name, data in published.tokenizer.items():
         (folder / name).write_bytes(data)
@@ -304,7 +304,7 @@ def _write(path: Path, record: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-# Models below this many parameters compute on one thread: with more, two threads on a busy machine were 8 times slower.
+# Models with fewer parameters use one thread: two threads on a busy machine were 8 times slower.
 ONE_THREAD_BELOW = 5_000_000
 _OWN_TOKENIZERS = ("TokenizersBackend", "PreTrainedTokenizerFast")
 
@@ -314,11 +314,11 @@ class Policy:
     """A model with its codec.
 
     Attributes:
-        model: a causal LM in eval mode.
-        codec: how turns become ids.
-        tokenizer: behind the codec.
-        name: as given by the user.
-        published: what the folder that it was loaded from says beside the weights.
+        model: causal LM in eval mode.
+        codec: codec between turns and token ids.
+        tokenizer: the codec's tokenizer.
+        name: name or path given by the user.
+        published: files kept from the folder that the model was loaded from.
     """
 
     model: PreTrainedModel
@@ -336,7 +336,7 @@ class Policy:
 def tiny_config(vocabulary: int, pad: int, end: int, base: float) -> Qwen2Config:
     """Return the configuration of the built-in architecture: Qwen2, about 1.1M parameters.
 
-    ``base`` is that of the rotary position embedding (``ModelRecipe.rope_base``).
+    ``base`` is the base of the rotary position embedding (``ModelRecipe.rope_base``).
     """
     return Qwen2Config(
         vocab_size=vocabulary,
@@ -372,9 +372,9 @@ def new_tiny(tokenizer: PreTrainedTokenizerBase, seed: int, recipe: ModelRecipe)
 
 
 def save_tiny(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write a tiny model in half precision (about 2.3 MB) with its tokenizer.
+    """Write a tiny model in float16 (about 2.3 MB) with its tokenizer.
 
-    float16 rather than bfloat16: weights are below 100 in size, and three more bits of mantissa cost nothing.
+    float16 instead of bfloat16: weights are below 100 in size, so the range suffices, and the mantissa has three more bits.
     """
     folder.mkdir(parents=True, exist_ok=True)
     # The tied output matrix is stored once.
@@ -393,35 +393,39 @@ def load_policy(name: str, built_in: str, device: str = "cpu", dtype: torch.dtyp
 
     Args:
         name: ``tiny`` (shipped with the package), or a Hugging Face name or path.
-        built_in: which of the shipped ones ``tiny`` is (see ``recipes.built_in.policy_name``).
+        built_in: the shipped policy that ``tiny`` stands for (see ``recipes.recipe.policy_name``).
         device: torch device.
-        dtype: of the weights.
+        dtype: dtype of the weights.
 
     Raises:
-        MissingData: ``tiny`` has no weights of this name, or nothing is at that name or path.
+        MissingData: ``tiny`` has no weights for ``built_in``, or there is no model at that name or path.
         BadData: the files of a folder cannot be read as a model.
+
+    Example:
+        >>> policy = load_policy("tiny", "blocksworld")
+        >>> ids = policy.codec.text("Action: stack red on blue")
+        >>> policy.codec.decode(ids)
+        'Action: stack red on blue'
     """
     source = model_source(name, built_in)
-    logging.disable_progress_bar()  # a bar for reading one small file would only disturb ours
+    logging.disable_progress_bar()  # it would disturb the trainer's own progress bar
     try:
         if isinstance(source, Path):
             check_claims(source)
         else:
             require_no_kernel(AutoConfig.from_pretrained(source, trust_remote_code=False), name)
         tokenizer = load_tokenizer(source)
-        # safetensors only and never remote code: loading weights must not run anybody's program.
+        # safetensors only and no remote code: loading weights must not run foreign code.
         read: Any = AutoModelForCausalLM.from_pretrained(
             source, dtype=dtype, use_safetensors=True, trust_remote_code=False, output_loading_info=True
         )
         model: PreTrainedModel = read[0]
         check_weights(model, read[1]["missing_keys"], source)
         published = read_published(source)
-    except (
-        Exception
-    ) as error:  # each library has errors of its own for what it cannot read, down to a bare Exception
+    except Exception as error:  # libraries raise many error types for unreadable files, even a bare Exception
         if "trust_remote_code" in str(error):
             raise BadData(
-                f"the model {name} brings code of its own, which is never run here: name one of an architecture that transformers "
+                f"the model {name} needs custom code, which is never run here: name one of an architecture that transformers "
                 f"{transformers.__version__} knows"
             ) from error
         kind = "" if isinstance(error, TStarError) else f"{type(error).__name__}: "
@@ -436,7 +440,7 @@ def load_policy(name: str, built_in: str, device: str = "cpu", dtype: torch.dtyp
     require_text_model(model, tokenizer, name)
     torch.nn.Module.to(model, device)
     model.eval()
-    # A policy of ours (shipped, or a checkpoint of one) never saw the environment's rules in its context.
+    # A tiny policy (shipped, or its checkpoint) was trained without the environment's rules in its context.
     ours = (tokenizer.pad_token, tokenizer.eos_token) == (PAD, END)
     settings = model.generation_config
     codec: Codec = (
@@ -448,17 +452,17 @@ def load_policy(name: str, built_in: str, device: str = "cpu", dtype: torch.dtyp
 
 
 def recompute_layers(model: PreTrainedModel) -> None:
-    """Let layers be computed again in the backward pass wherever the model is in training mode, in which nothing is dropped.
+    """Enable gradient checkpointing, which is active in training mode, and set every dropout to 0.
 
     Raises:
-        UnknownOption: the architecture cannot.
+        UnknownOption: the architecture does not support it.
     """
     try:
-        # Older releases of transformers 5 know the second name alone.
+        # Older releases of transformers 5 only have the second name.
         getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
     except ValueError as error:
         raise UnknownOption(
-            f"--optim.gradient-checkpointing: {model.config.model_type} cannot compute its layers again ({error})"
+            f"--optim.gradient-checkpointing: {model.config.model_type} does not support it ({error})"
         ) from error
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -469,23 +473,23 @@ def recompute_layers(model: PreTrainedModel) -> None:
 
 
 def has_few_parameters(name: str, built_in: str) -> bool:
-    """Check from its files whether a model is so small that one thread is fastest; a Hugging Face name may have any size."""
+    """Check from its files if a model is so small that one thread is fastest; False for a Hugging Face name."""
     source = model_source(name, built_in, weights=False)
     if not isinstance(source, Path):
         return False
     return (
         0 < stored_size(source)[1] < ONE_THREAD_BELOW
-    )  # 0: a configuration alone, which can be planned with
+    )  # 0: a configuration without weights, which is enough for a plan
 
 
 def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
-    """Load the saved tokenizer rather than the architecture's usual one.
+    """Load the saved tokenizer instead of the architecture's default.
 
-    transformers 5 picks the class by the model's ``model_type``: for a Qwen2 model with a tokenizer of its own it would build
-    Qwen2's, which splits digits and drops the normalizer, without a word.
+    transformers 5 picks the class by the model's ``model_type``. For a Qwen2 model with a custom tokenizer it would silently build Qwen2's,
+    which splits digits and drops the normalizer.
 
     Raises:
-        MissingData: a folder holds none.
+        MissingData: a folder has no tokenizer.
     """
     if isinstance(source, Path) and not any((source / name).is_file() for name in VOCABULARIES):
         raise MissingData(
@@ -501,20 +505,20 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     return chosen
 
 
-_SLACK = 1_000_000  # parameters; small models keep tables that their files leave out
+_SLACK = 1_000_000  # parameters; small models have tables that are not in their files
 
 
 _INDEX = "model.safetensors.index.json"
 
 
 def check_claims(folder: Path) -> None:
-    """Refuse a folder whose files are not those that were written, or whose configuration describes a larger model than they hold.
+    """Check a model's folder: its files match their checksums, and its configuration is not larger than its weights.
 
-    A configuration is a few numbers: a million layers, or a vocabulary of a trillion, would be built and filled with random numbers
-    for hours before the first missing tensor is noticed.
+    A configuration with a million layers, or a vocabulary of a trillion, would be filled with random numbers for hours before the first
+    missing tensor is noticed.
 
     Raises:
-        BadData, MissingData: it is so, or a file cannot be read.
+        BadData, MissingData: a check fails, or a file cannot be read.
     """
     read_json(folder / "config.json")
     check_folder(folder)
@@ -534,30 +538,30 @@ def check_claims(folder: Path) -> None:
 
 
 def require_no_kernel(config: Any, where: object) -> None:
-    """Refuse a configuration that names an attention kernel of a hub: that is code, which transformers would fetch and run.
+    """Refuse a configuration with an attention kernel from a hub: transformers would download and run its code.
 
     Raises:
-        BadData: it does.
+        BadData: the configuration names such a kernel.
     """
     for part in (config, *(getattr(config, name, None) for name in getattr(config, "sub_configs", ()))):
         kernel = getattr(part, "_attn_implementation", None)
         if isinstance(kernel, str) and "/" in kernel:
             raise BadData(
-                f"{where}: config.json names the attention kernel {kernel!r:.100}, code of somebody's that is never fetched here; remove "
+                f"{where}: config.json names the attention kernel {kernel!r:.100}, foreign code that is never downloaded here; remove "
                 "its field attn_implementation"
             )
 
 
 def check_weights(model: PreTrainedModel, absent: Any, where: object) -> None:
-    """Refuse a model that was loaded in part, or whose weights are no numbers.
+    """Check that all weights of a model were loaded and are finite.
 
     Args:
-        model: as loaded.
-        absent: names of tensors that no file had, and that were therefore drawn at random.
-        where: for the message.
+        model: the loaded model.
+        absent: names of tensors that are in no file, so that transformers initialized them at random.
+        where: name or path for error messages.
 
     Raises:
-        BadData: it is so.
+        BadData: a weight is missing, NaN or infinite.
     """
     if absent:
         raise BadData(
@@ -566,15 +570,15 @@ def check_weights(model: PreTrainedModel, absent: Any, where: object) -> None:
     for name, parameter in model.named_parameters():
         if not bool(torch.isfinite(parameter).all()):
             raise BadData(
-                f"{where}: the weights {name} are not all finite numbers; they are damaged, or a training that failed left them"
+                f"{where}: the weights {name} are not all finite numbers; they are damaged, or from a failed training"
             )
 
 
 def stored_size(folder: Path) -> tuple[int, int]:
-    """(tensors, elements) of a folder's weight files, by their headers alone.
+    """Count (tensors, elements) of a folder's weight files from their headers.
 
     Raises:
-        BadData: one of them is no file in safetensors' form; a download that stopped at a pointer, for example.
+        BadData: a file is not in safetensors format, such as a Git LFS pointer.
     """
     if (folder / "model.safetensors").exists():
         files = [folder / "model.safetensors"]
@@ -597,5 +601,5 @@ def stored_size(folder: Path) -> tuple[int, int]:
         except (SafetensorError, OSError) as error:
             size = file.stat().st_size
             found = file_kind(file) or (f"{size:,} bytes ({error})" if size else "an empty file")
-            raise BadData(f"{file}: no weights in safetensors' form but {found}") from None
+            raise BadData(f"{file}: not weights in safetensors format but {found}") from None
     return tensors, elements

@@ -1,8 +1,8 @@
-"""The tiny policy's tokenizer: byte-level BPE trained on the suite's own text.
+"""Tokenizer of the tiny policy: byte-level BPE trained on the suite's own text.
 
-Names are combinations of words from a closed lexicon, and each word is one token with its leading space: a name cut in
-pieces is copied wrongly by a model of this size. An opening bracket is followed by a space in token space ("search[ Sel
-..."), so that a name is the same token in a question, a passage and an action; decoding takes the space out again.
+Names are combinations of words from a closed lexicon, and each word is one token with its leading space, because a model of this size
+copies names of several pieces wrongly. A space is inserted after an opening bracket ("search[ Sel ..."), so that a name has the same
+tokens in a question, a passage and an action; decoding removes it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tstar_train.policy.files import END, PAD
 
-# How byte-level BPE cuts text into words (GPT-2's rule, which ``ByteLevel`` applies by default).
+# Regular expression by which byte-level BPE splits text into words (GPT-2's, the default of ``ByteLevel``).
 _WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
@@ -28,13 +28,11 @@ def train_tokenizer(
     """Train a tokenizer on text.
 
     Args:
-        texts: lines as the policy will see them; words that must be single tokens should be frequent.
-        vocabulary: size, special tokens included.
-        symbols: regular expression of characters that are always a token of their own (the cells of a grid, whose place in a
-            row must not change how they are cut).
-        fixed: texts that are always one token each; they come on top of ``vocabulary``.
-        units: regular expressions of texts that are words of their own whatever they are made of, so that letters and digits in
-            one are not parted (the parts of a product's code).
+        texts: lines as the policy will read them; words that must be single tokens should be frequent.
+        vocabulary: vocabulary size, special tokens included.
+        symbols: regular expression of characters that are always single tokens, such as the cells of a grid.
+        fixed: texts that are always single tokens, in addition to ``vocabulary``.
+        units: regular expressions of words that are not split between letters and digits, such as the parts of a product code.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Replace(Regex(r"\[(?=\S)"), "[ ")

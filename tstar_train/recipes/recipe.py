@@ -1,4 +1,4 @@
-"""Recipes: how the built-in policies are made, read from TOML."""
+"""Recipes of the built-in policies: their data classes and the TOML reader."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class DemonstrationStyle:
     """Variations of demonstrations.
 
     Attributes:
-        mistake: share of turns at which something else is done than the expert does (and not imitated).
+        mistake: share of turns with a suboptimal action instead of the expert's; they are not imitated.
         no_thought: share of turns whose reply is the action alone.
-        contrast: share of turns also written as a contrast prompt.
-        wordings: how many wordings of each thought there are.
-        kept: fraction of the rows that are trained on. If a row is a turn, neighbours are much the same, and for the same time a
-            smaller share shows more tasks.
+        contrast: share of turns that also give a contrast prompt.
+        wordings: number of paraphrases of each thought.
+        kept: fraction of the rows used for training. If a row is a turn, neighbouring rows are similar, and a smaller fraction covers more
+            tasks in the same time.
     """
 
     mistake: Annotated[float, SHARE]
@@ -52,25 +52,23 @@ class ImitationSchedule:
     """Steps and learning rates of a stage.
 
     Attributes:
-        steps: updates.
-        batch: rows per update.
+        steps: number of updates.
+        batch: number of rows per update.
         matrix_rate: peak learning rate of Muon on the weight matrices.
         other_rate: peak learning rate of AdamW on embeddings, norms and biases.
         decay: share of the steps over which the rates fall linearly to zero at the end.
-        warmup: steps over which they rise at the start.
-        processes: how many processes share a step, each with ``batch`` rows of its own; their gradients are averaged.
-        rows: what is imitated, the expert or plain quotes (``warmstart.quoting``).
-        alike: what the rows of a batch have nearly the same length of, so that little is padded: the whole ``row``, or the ``context``
-            alone, which is what is not imitated. Where a row is a turn take ``context``: by the whole row all turns without a thought
-            come into batches of their own, whose steps go to guessing actions (docs/results/planning_settings.md).
-        held: rows that wait in a pool, from which the next one is drawn at random, so that the turns of a level, which come one
-            after another, do not share a batch; 0 takes them as they come.
-        seconds: CPU seconds after which it ends, and with which the rates fall, instead of ``steps``; None for steps, which
-            alone can be repeated exactly.
+        warmup: number of warmup steps.
+        processes: number of data-parallel processes, each with its own ``batch`` rows; gradients are averaged.
+        rows: rows to train on: the expert's demonstrations, or quotes (``warmstart.copy_task_rows``).
+        alike: key by which rows of similar length are batched to save padding: length of the whole ``row``, or of the ``context`` alone,
+            without the imitated part. Use ``context`` if a row is a turn: by ``row``, all turns without a thought would fill separate
+            batches, whose steps train guessing of actions (docs/results/planning_settings.md).
+        held: size of the shuffle buffer, so that successive turns of a level do not share a batch; 0 does not shuffle.
+        seconds: CPU seconds of the schedule, which then replace ``steps``; None uses ``steps``. Only ``steps`` is exactly reproducible.
 
     Raises:
-        ValueError: a negative ``held``; ``seconds`` that are not positive, or with several processes, which would end after different
-            steps.
+        ValueError: ``held`` is negative; ``seconds`` is not positive, or is combined with several processes, which would end after
+            different steps.
     """
 
     steps: Annotated[int, FROM_0] = 20_000
@@ -88,7 +86,7 @@ class ImitationSchedule:
     def __post_init__(self) -> None:
         if self.held < 0:
             raise ValueError(
-                f"held={self.held}: give the number of rows that wait in the pool, or 0 to take them as they come"
+                f"held={self.held}: give the number of rows in the shuffle buffer, or 0 not to shuffle"
             )
         if self.seconds is not None and self.seconds <= 0:
             raise ValueError(
@@ -100,7 +98,7 @@ class ImitationSchedule:
             )
 
     def rate(self, step: int, spent: float = 0.0) -> float:
-        """Factor of the peak rates at a step that begins after ``spent`` CPU seconds; 0 or less where the schedule has ended."""
+        """Return the multiplier of the peak rates at a step that begins after ``spent`` CPU seconds; 0 or less after the end."""
         end, at = (self.steps, step) if self.seconds is None else (self.seconds, spent)
         start = end * (1 - self.decay)
         return min(1.0, (step + 1) / self.warmup, (end - at) / max(1.0, end - start))
@@ -108,13 +106,13 @@ class ImitationSchedule:
 
 @dataclass(frozen=True)
 class WarmStartRecipe:
-    """The imitation that a policy is made by.
+    """The table [warm_start]: imitation training of a policy.
 
     Attributes:
-        demonstrations: how they vary.
-        stages: schedules, one after another.
-        mix: environments of the demonstrations by short name, with weights; empty for the warm start's own.
-        begins_with: the built-in policy from whose tokenizer and weights it goes on, "" for new ones.
+        demonstrations: variations of the demonstrations.
+        stages: schedules, in order.
+        mix: weights of the practice environments, by short name; empty for the warm start's own environment.
+        begins_with: built-in policy whose tokenizer and weights to start from, "" for new ones.
     """
 
     demonstrations: DemonstrationStyle
@@ -125,17 +123,17 @@ class WarmStartRecipe:
 
 @dataclass(frozen=True)
 class EnvRecipe:
-    """The table [env]: how a policy sees an environment, the same in its warm start, in training and as an agent.
+    """The table [env]: a policy's environment and context options, used in warm start, training and evaluation.
 
-    What holds in training alone (a shorter horizon, further options) is in [train], what is practised before it in [warm_start].
-    The defaults are those of a run, for models that have no recipe.
+    Options for training only (a shorter horizon, further options) are in [train], the practice environments in [warm_start]. The defaults
+    are those of a run and apply to models without a recipe.
 
     Attributes:
-        plays: the environments whose built-in policy this is, by short name.
-        options: of the environment (``Config.env_options``).
-        context: ``concat`` or ``step`` (see ``rollout.transcript``).
-        history: turns kept by ``step``.
-        max_tokens: longest reply, in tokens.
+        plays: short names of the environments that use this policy.
+        options: environment options (``Config.env_options``).
+        context: ``concat`` or ``step`` (see ``rollout.player.Transcript``).
+        history: number of turns kept by ``step``.
+        max_tokens: maximum reply length in tokens.
     """
 
     plays: tuple[str, ...] = ()
@@ -150,14 +148,14 @@ class TokenizerRecipe:
     """The table [tokenizer]; see ``train_tokenizer``.
 
     Attributes:
-        vocabulary: size, special tokens included and ``words`` not.
-        rows: how many demonstrations it is trained on; more where words are many and each is rare.
-        symbols: regular expression of characters that are always a token of their own.
-        units: regular expressions of texts that are words whatever they are made of.
-        words: texts that are always one token.
+        vocabulary: vocabulary size, with special tokens and without ``words``.
+        rows: number of demonstrations to train on; a larger vocabulary of rare words needs more.
+        symbols: regular expression of characters that are always single tokens.
+        units: regular expressions of words that are not split between letters and digits.
+        words: texts that are always single tokens.
     """
 
-    vocabulary: Annotated[int, Range(258)]  # a token for each byte and the two special ones
+    vocabulary: Annotated[int, Range(258)]  # 256 bytes and two special tokens
     rows: Annotated[int, FROM_1]
     symbols: str = ""
     units: tuple[str, ...] = ()
@@ -166,12 +164,12 @@ class TokenizerRecipe:
 
 @dataclass(frozen=True)
 class ModelRecipe:
-    """The table [model]: what a new policy's weights begin as; the architecture is the same for all (``policy.model.tiny_config``).
+    """The table [model]: initialization of a new policy; all have the same architecture (``policy.model.tiny_config``).
 
     Attributes:
-        rope_base: of the rotary position embedding; larger where the context is longer.
-        look_back: distances at which attention heads look at the start, per layer; see ``policy.look_back``.
-        copying: whether heads start by copying; see ``policy.copy_heads``.
+        rope_base: base of the rotary position embedding; longer contexts need a larger one.
+        look_back: initial attention distances of heads, per layer; see ``policy.model.set_induction_heads``.
+        copying: True to initialize copying heads; see ``policy.model.copy_heads``.
     """
 
     rope_base: Annotated[float, Range(1, open_low=True)]
@@ -184,11 +182,10 @@ class Recipe:
     """A built-in policy.
 
     Attributes:
-        name: of the file and of the folder with its weights.
+        name: name of the file and of the weights' folder.
         env, tokenizer, model, warm_start: the tables of those names.
-        train: the options of a training run under the command line's names (``[train.rollout] group_size = 16`` is
-            ``--rollout.group-size 16``), the paper's where no file says otherwise. Options of [env] and of the user are added later
-            (``presets.tiny``).
+        train: options of a training run with the command line's names (``[train.rollout] group_size = 16`` is
+            ``--rollout.group-size 16``); the defaults are the paper's. Options of [env] and of the user are added later (``presets.tiny``).
     """
 
     name: str
@@ -199,19 +196,19 @@ class Recipe:
     train: Config
 
 
-# Options of a run that [train] does not take, and who says them.
+# Options of a run that are not allowed in [train], and where they belong.
 _ELSEWHERE = {
     "train.env": "plays in [env] names the environments",
     "train.model": "the user names it (--model)",
-    "train.env_options": "write options in [env], by which warm start and agent go too",
-    "train.rollout.context": "write context in [env], by which warm start and agent go too",
-    "train.rollout.history": "write history in [env], by which warm start and agent go too",
-    "train.rollout.max_tokens": "write max_tokens in [env], by which warm start and agent go too",
+    "train.env_options": "write options in [env], which warm start and agent use too",
+    "train.rollout.context": "write context in [env], which warm start and agent use too",
+    "train.rollout.history": "write history in [env], which warm start and agent use too",
+    "train.rollout.max_tokens": "write max_tokens in [env], which warm start and agent use too",
 }
 
 
 class _Place(NamedTuple):
-    """Format the dotted name of a value's key in a file."""
+    """Dotted key of a value in a file, for error messages."""
 
     path: Path
     name: str = ""
@@ -224,21 +221,21 @@ class _Place(NamedTuple):
 
 
 def policy_names(folder: Path) -> list[str]:
-    """List the policies that a folder has recipes of, in alphabetical order."""
+    """List the policies with a recipe in a folder, in alphabetical order."""
     return sorted(path.stem for path in folder.glob("*.toml") if not path.name.startswith("_"))
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Read a recipe, with what it extends.
+    """Read a recipe and the recipes that it extends.
 
     Raises:
-        MissingData: no such file.
-        BadData: it cannot be used, or what it extends cannot.
+        MissingData: the file does not exist.
+        BadData: the file, or one that it extends, is not valid.
     """
     place = _Place(path)
     values = {"name": path.stem, **_values_of(path, ())}
     if "train" in values:
-        values["train"]["env"] = ""  # the user says it
+        values["train"]["env"] = ""  # set by the user later
     recipe: Recipe = _built(Recipe, values, place)
     start = recipe.warm_start.begins_with
     if start and start not in policy_names(path.parent):
@@ -275,9 +272,7 @@ def _values_of(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
         raise place.wrong(f"names no other recipe in its folder: {_guess(base, names)}")
     below = path.with_name(f"{base}.toml")
     if below in above:
-        raise place.wrong(
-            f"goes round in a circle: {' extends '.join(p.stem for p in (*above, path, below))}"
-        )
+        raise place.wrong(f"is circular: {' extends '.join(p.stem for p in (*above, path, below))}")
     return _merged(Recipe, _values_of(below, (*above, path)), own)
 
 
@@ -298,14 +293,14 @@ def _checked(table_type: Any, given: Any, place: _Place) -> dict[str, Any]:
         raise place.wrong(f"must be a table, got {given!r:.100}")
     hints = get_type_hints(table_type, include_extras=True)  # ranges
     if table_type is Recipe:
-        del hints["name"]  # the file's
+        del hints["name"]  # the name comes from the file name
     valid = [key for key in hints if place.at(key).name not in _ELSEWHERE]
     for key in given:
         if key not in hints:
             raise place.wrong(f"has no key {key!r}: {_guess(key, valid)}")
         if key not in valid:
             raise place.at(key).wrong(
-                f"is not said here: {_ELSEWHERE[place.at(key).name]}; valid: {', '.join(valid)}"
+                f"is not allowed here: {_ELSEWHERE[place.at(key).name]}; valid: {', '.join(valid)}"
             )
     return {key: _value(hints[key], value, place.at(key)) for key, value in given.items()}
 
@@ -319,7 +314,7 @@ def _value(hint: Any, given: Any, place: _Place) -> Any:
         raise place.wrong(f"must be {expected(hint)}, got {given!r:.100}")
     if get_origin(hint) is dict and get_args(hint)[1] is not Any:
         return {key: _value(get_args(hint)[1], value, place.at(key)) for key, value in given.items()}
-    if not place.name.startswith("train."):  # whose numbers ``config_check`` knows
+    if not place.name.startswith("train."):  # ``config_check`` checks those numbers
         valid = range_of(hint)
         if valid is not None and given not in valid:
             raise place.wrong(f"must be {valid}, got {given}")
@@ -338,21 +333,21 @@ def _sequence(hint: Any, given: Any, place: _Place) -> tuple[Any, ...]:
 
 
 def _merged(table_type: Any, base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables of fixed keys are joined key by key; a list, or a mapping whose keys are free, takes the place of the other whole."""
+    """Merge tables with fixed keys key by key; a list, or a mapping with free keys, replaces the base's as a whole."""
     hints = get_type_hints(table_type)
     inner = {key for key in own if key in base and dataclasses.is_dataclass(hints[key])}
     return {**base, **own, **{key: _merged(hints[key], base[key], own[key]) for key in inner}}
 
 
 def _built(table_type: Any, values: Mapping[str, Any], place: _Place) -> Any:
-    """Make the dataclass of checked values."""
+    """Make a dataclass from checked values."""
     hints, arguments = get_type_hints(table_type), dict(values)
     for each in dataclasses.fields(table_type):
         table = dataclasses.is_dataclass(hints[each.name])
         if each.name in values and table:
             arguments[each.name] = _built(hints[each.name], values[each.name], place.at(each.name))
         if each.name not in values and each.default is each.default_factory is dataclasses.MISSING:
-            raise place.wrong(f"has no {'table' if table else 'key'} {each.name!r}, which it needs")
+            raise place.wrong(f"has no {'table' if table else 'key'} {each.name!r}, which is required")
     try:
         return table_type(**arguments)
     except ValueError as error:
@@ -373,8 +368,8 @@ def load_recipe(policy: str) -> Recipe:
     """Load the recipe of a built-in policy.
 
     Raises:
-        MissingData: there is none of this name; the message lists the valid ones.
-        BadData: its file cannot be used.
+        MissingData: there is no recipe of this name; the message lists the valid ones.
+        BadData: the file is not valid.
     """
     return read_recipe(FOLDER / f"{policy}.toml")
 
@@ -388,7 +383,7 @@ def recipe_of(entry: EnvEntry) -> Recipe:
     """Load the recipe of the policy that plays an environment.
 
     Raises:
-        MissingData: there is none.
+        MissingData: the environment has no policy.
     """
     return load_recipe(policy_name(entry))
 
@@ -402,7 +397,7 @@ def _players() -> dict[str, str]:
             name = find_entry(env).name
             if name in found:
                 raise BadData(
-                    f"{FOLDER}: {found[name]}.toml and {policy}.toml both play {name}: take it from one of their plays"
+                    f"{FOLDER}: {found[name]}.toml and {policy}.toml both play {name}: remove it from one of their plays"
                 )
             found[name] = policy
     return found

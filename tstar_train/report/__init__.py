@@ -1,4 +1,4 @@
-"""Report of a run: one HTML file that anyone can open anywhere, without a network and without this package.
+"""Report of a run: one self-contained HTML file, readable without a network and without this package.
 
 ```python
 from tstar_train.report import write_report
@@ -31,7 +31,7 @@ MOST_CHARACTERS = 3_000_000
 
 
 def browsable(episodes: Sequence[Episode]) -> list[dict[str, Any]]:
-    """Select the page's data of the chosen episodes, in the file's order."""
+    """Select evenly spaced episodes and format them for the page, in the file's order."""
     budget = Budget(MOST_CHARACTERS)
     return [
         entry
@@ -69,7 +69,7 @@ def _step(step: Step, advantage: float | None) -> dict[str, Any]:
     return {
         "thought": clipped(str(step.thought)),
         "action": clipped(str(step.action)),
-        # The reply itself says something only where no action could be read from it.
+        # The raw reply is only needed if no action could be parsed from it.
         "reply": "" if step.action else clipped(str(step.reply)),
         "observation": clipped(str(step.observation)),
         "valid": bool(step.action_valid),
@@ -85,12 +85,14 @@ def _figure(value: object) -> str:
     return f"{known:.4g}" if known is not None else clipped(str(value), 200)
 
 
-FEW_TASKS = 100  # with fewer the interval itself is rough: resampling sees only the outcomes that occurred
+FEW_TASKS = (
+    100  # with fewer tasks the interval itself is rough: the bootstrap only resamples observed outcomes
+)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One evaluation, in fractions of 1; None where a figure was not measured."""
+    """Results of one evaluation as fractions of 1; None for values that were not measured."""
 
     mean: float | None
     low: float | None
@@ -101,7 +103,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Kind:
-    """A row of the table per kind."""
+    """Row of the table of results per kind of task."""
 
     name: str
     tasks: int | None
@@ -118,7 +120,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Validation's choice of weights: iteration (0 is the start), its figure, and the number of candidates."""
+    """Weights chosen by validation: iteration (0 is the start), its mean, and the number of candidates."""
 
     iteration: int | None
     mean: float | None
@@ -129,7 +131,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Headline:
-    """Headline of the report. `low` and `high` bound the difference at 95 %; `chosen` is None without validation."""
+    """Headline of the report. `low` and `high` are the 95 % interval of the difference; `chosen` is None without validation."""
 
     metric: str
     split: str
@@ -161,10 +163,10 @@ class Headline:
 
 
 def headline(run: Run) -> Headline | None:
-    """Read from `evaluation.json`, or from `summary.json` where that is all there is; None without both.
+    """Read the headline from `evaluation.json`, else from `summary.json`; None without both.
 
     Raises:
-        BadData: a field of the wrong kind.
+        BadData: a field has the wrong type.
     """
     if run.evaluation is not None:
         evaluation = run.evaluation
@@ -260,24 +262,24 @@ MOST_GRAFTS = 80
 
 
 def write_report(run: Path) -> Path:
-    """Write `report.html` into a run folder, whether the run is over, going on, or was stopped.
+    """Write `report.html` into the folder of a finished, running or stopped run.
 
     Args:
-        run: the folder. Files that are not there yet are named in the report.
+        run: folder of the run. The report lists files that do not exist yet.
 
     Returns:
-        The path of the report: one file that needs no other and no network.
+        Path of the report, one self-contained file.
 
     Raises:
-        MissingData: there is no such folder.
-        BadData: a file of the run is damaged; the message names it and the line.
+        MissingData: the folder does not exist.
+        BadData: a file of the run is damaged; the message names the file and the line.
     """
     path = run / "report.html"
-    # Names may hold half a surrogate pair.
+    # File names may contain lone surrogates.
     content = redacted(render(read_run(run))).encode("utf-8", "backslashreplace")
     for left in run.glob(".report.html.*"):  # by writers that were killed
         left.unlink()
-    write_whole(path, content)  # a reader sees the old report or the new one
+    write_whole(path, content)  # atomic: readers see the old or the new report
     return path
 
 
@@ -309,7 +311,7 @@ def render(run: Run) -> str:
         forest=woods,
         grafts=evenly(woods.grafts, MOST_GRAFTS),
         episodes=episodes,
-        # Nothing is left in it that a parser could stumble over.
+        # ``script_json`` escapes everything that could end the script element.
         data=Markup(
             script_json(
                 {"diagrams": readings, "trees": woods.trees, "trained": woods.trained, "episodes": episodes}
@@ -343,7 +345,7 @@ def _header(run: Run) -> list[tuple[str, str]]:
 
 
 def _progress(run: Run) -> str:
-    """One sentence about how far the run got."""
+    """Describe the run's progress in one sentence."""
     done = max((record["iteration"] for record in run.metrics), default=0)
     planned = number((run.config or {}).get("iterations"))
     if run.summary is not None:

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from tstar_train.report.read import Record, Run, number
 
-NONE, MINUS = "\u2013", "\u2212"  # a dash for a figure that was not measured, and the true minus sign
-HUGE = 1e100  # no axis goes further, nor closer to zero than its inverse
+NONE, MINUS = "\u2013", "\u2212"  # dash for a missing value, and the minus sign
+HUGE = 1e100  # largest value on an axis; the smallest positive one is its inverse
 
 
 def text(value: float | None, form: str) -> str:
-    """Format a value: per cent for fractions, else the significant digits."""
+    """Format a value: percent for fractions, else significant digits."""
     if value is None:
         return NONE
     if form == "share":
@@ -27,7 +27,7 @@ def text(value: float | None, form: str) -> str:
 
 
 def tick_texts(ticks: Sequence[float], form: str, log: bool) -> list[str]:
-    """Labels of the ticks, with as many digits as it takes to distinguish neighbours."""
+    """Format the tick labels with enough digits to distinguish neighbours."""
     if log:
         return [f"{v:g}".replace("-", MINUS) for v in ticks]
     values = [100 * v for v in ticks] if form == "share" else list(ticks)
@@ -42,8 +42,8 @@ def tick_texts(ticks: Sequence[float], form: str, log: bool) -> list[str]:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Two to six multiples of a round number; the first is at most `low`, the last at least `high`."""
-    # Below a billionth of the values, floats run out of digits.
+    """Choose two to six multiples of a round number; the first is at most `low`, the last at least `high`."""
+    # Steps below a billionth of the values exceed float precision.
     span = max(high - low or abs(high) or 1.0, 1e-9 * max(abs(low), abs(high)), 1 / HUGE)
     step = 10.0 ** math.floor(math.log10(span / 4))
     step *= next(m for m in (1, 2, 5, 10) if span / 4 <= m * step)
@@ -52,7 +52,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten around two positive numbers."""
+    """Choose powers of ten around two positive numbers."""
     start, stop = math.floor(math.log10(low)), math.ceil(math.log10(high))
     stop = max(stop, start + 1)
     every = max(1, math.ceil((stop - start) / 5))
@@ -74,7 +74,7 @@ LEFT, RIGHT, TOP, BOTTOM = 50, 8, 10, 24
 
 @dataclass(frozen=True)
 class Series:
-    """One line or one layer of bars: a legend and a value per point, None where there is none."""
+    """One line or one layer of bars: a legend and a value per point, None for a missing value."""
 
     label: str
     values: Values
@@ -92,7 +92,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Plot:
-    """A finished drawing. `ticks_x` and `ticks_y` are (position, text); `points` are positions of the iterations."""
+    """Finished plot. `ticks_x` and `ticks_y` are (position, text); `points` are the positions of the iterations."""
 
     series: list[Drawn]
     ticks_x: list[tuple[float, str]]
@@ -112,18 +112,18 @@ def plot(
     *,
     from_zero: bool = True,
 ) -> Plot | None:
-    """Lay a diagram out.
+    """Lay out a diagram.
 
     Args:
-        iterations: of the points, ascending.
-        series: at least one; values parallel to `iterations`.
-        kind: as `Curve.kind`.
-        rule: a value worth a dashed line, with its name.
-        form: `share`, `number` or `seconds`, for the texts at the axis.
-        from_zero: whether the axis includes zero (it always does for bars).
+        iterations: iteration of each point, ascending.
+        series: at least one series; its values are parallel to `iterations`.
+        kind: see `Curve.kind`.
+        rule: (value, name) of a dashed line.
+        form: format of the axis labels: `share`, `number` or `seconds`.
+        from_zero: True if the axis includes zero (it always does for bars).
 
     Returns:
-        None if there is no number to show (on a logarithmic axis: no positive one).
+        The plot, or None if there is no value to show (on a logarithmic axis: no positive one).
     """
     layers = [_usable(s, kind) for s in series]
     known = [v for s in layers for v in s.values if v is not None]
@@ -142,7 +142,7 @@ def plot(
         marks = ticks(low, high)
     scale = _Scale(marks[0], marks[-1], kind == "log")
     first, last = iterations[0], iterations[-1]
-    # Half a step of room on either side, so that bars and single points stay inside.
+    # Half a step of padding on both sides, so that bars and single points stay inside.
     step = (WIDTH - LEFT - RIGHT) / (last - first + 1)
     points = [round(LEFT + (n - first + 0.5) * step, 1) for n in iterations]
     if kind == "stack":
@@ -161,7 +161,7 @@ def plot(
 
 
 def moving_average(values: Values, window: int) -> Values:
-    """Mean of the last `window` points (as many as there are, at the start); gaps are left out."""
+    """Average the last `window` points, fewer at the start; missing values are skipped."""
     averages: Values = []
     for k in range(len(values)):
         known = [v for v in values[max(0, k + 1 - window) : k + 1] if v is not None]
@@ -190,7 +190,7 @@ class _Scale:
 
 
 def _usable(series: Series, kind: str) -> Series:
-    """Without what no axis can hold: numbers near the ends of the floats, and on a logarithmic one all that are not positive."""
+    """Drop values that an axis cannot show: huge ones, and on a logarithmic axis those that are not positive."""
     least = 1 / HUGE if kind == "log" else -HUGE
 
     def usable(values: Values) -> Values:
@@ -203,7 +203,7 @@ def _line(points: Sequence[float], values: Values, scale: _Scale) -> str:
     parts, pen_down = [], False
     for x, value in zip(points, values, strict=False):
         if value is not None:
-            # A lone point is a line of no length, which round ends show as a dot.
+            # A single point is a line of length zero; round line caps show it as a dot.
             parts.append(f"L{x} {scale(value)}" if pen_down else f"M{x} {scale(value)}h0")
         pen_down = value is not None
     return "".join(parts)
@@ -226,19 +226,19 @@ def _bars(layers: Sequence[Series], points: Sequence[float], step: float, scale:
 
 @dataclass(frozen=True)
 class Curve:
-    """One diagram.
+    """Definition of one diagram.
 
     Attributes:
-        title: what it shows.
-        reading: how to read it.
-        lines: (legend, name of the metric) pairs; empty: every phase of the timings.
-        unit: `share` is shown in per cent.
-        kind: `stack` lays bars on one another, so its metrics must be parts of a whole; `log` has a logarithmic axis.
-        smooth: adds the mean of the last iterations to each line.
-        rule: a value worth a dashed line, with its meaning.
-        from_zero: whether the axis includes zero.
-        source: which file the metrics come from; a curve of `validation` is passed over in runs that do not validate.
-        part: of the method that it belongs to, "" for every run's; a run without that part does not show it.
+        title: title of the diagram.
+        reading: explanation for readers of the report.
+        lines: (legend, metric name) pairs; empty for all phases of the timings.
+        unit: `share` is shown in percent.
+        kind: `stack` is stacked bars, so its metrics must be parts of a whole; `log` has a logarithmic axis.
+        smooth: True to add a moving average to each line.
+        rule: (value, meaning) of a dashed line.
+        from_zero: True if the axis includes zero.
+        source: file of the metrics; a curve of `validation` is skipped in runs without validation.
+        part: part of the method, "" for every run; a run without that part does not show the curve.
     """
 
     title: str
@@ -475,7 +475,7 @@ CURVES = {
 
 @dataclass(frozen=True)
 class Diagram:
-    """A curve with its drawing; `number` ties the drawing to its values in the page's data."""
+    """A curve with its plot; `number` is the index of its values in the page's data."""
 
     number: int
     curve: Curve
@@ -484,11 +484,10 @@ class Diagram:
 
 
 def diagrams(run: Run) -> tuple[dict[str, list[Diagram]], list[str], list[dict[str, Any]]]:
-    """All diagrams that the run has numbers for.
+    """Make all diagrams for which the run has values.
 
     Returns:
-        Diagrams by heading; titles of the curves without numbers; and for each diagram, in order of its number, the
-        texts that are shown under the pointer.
+        Diagrams by heading; titles of the curves without values; and the hover texts of each diagram, in order of its number.
     """
     sections: dict[str, list[Diagram]] = {}
     empty: list[str] = []
@@ -532,8 +531,8 @@ def has_part(run: Run, part: str) -> bool:
     """Check whether a run uses a part of the method; without a configuration it may use any.
 
     Args:
-        run: as it was read.
-        part: as of ``Curve``.
+        run: files of the run.
+        part: see ``Curve.part``.
     """
     config = run.config
     if not part or not isinstance(config, dict):
@@ -559,7 +558,7 @@ def dropped(run: Run) -> list[tuple[str, int]]:
 
 
 def _by_iteration(records: list[Record]) -> dict[int, Record]:
-    """Ascending; of an iteration that was written twice (a resumed run) the later record counts."""
+    """Index records by iteration, ascending; the last record of an iteration counts (a resumed run writes it again)."""
     last = {record["iteration"]: record for record in records}
     return dict(sorted(last.items()))
 

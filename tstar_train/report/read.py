@@ -1,4 +1,4 @@
-"""Run folders as the page needs them."""
+"""Reader of run folders for the report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def evenly(items: Sequence[T], most: int) -> list[T]:
 
 
 class Budget:
-    """Budget of characters of data for the page."""
+    """Limit on the total size of the page's data, in characters."""
 
     def __init__(self, characters: int) -> None:
         self._left = characters
@@ -48,18 +48,18 @@ ADVICE = "restore the file, or remove it to get a report without it"
 
 @dataclass(frozen=True)
 class Run:
-    """The files of a run, except its trees, of which only a few are ever read.
+    """Files of a run; tree files are only listed, since few are read.
 
     Attributes:
-        folder: where they lie.
-        config: every option, None if there is no such file yet.
+        folder: folder of the run.
+        config: all options, None if the file does not exist yet.
         metrics: one record per iteration.
         timings: one record per iteration.
-        validation: one record per validation; none where the run does not validate.
-        evaluation: accuracy before and, at the end, after training.
-        summary: written when the run is over.
+        validation: one record per validation; empty if the run does not validate.
+        evaluation: results before and, at the end, after training.
+        summary: summary of a finished run.
         episodes: sample of the training episodes.
-        trees: files by iteration.
+        trees: tree files by iteration.
     """
 
     folder: Path
@@ -74,7 +74,7 @@ class Run:
 
     @property
     def missing(self) -> list[str]:
-        """Names of the files that are not there, or hold nothing yet."""
+        """Names of the files that are missing or empty."""
         found = {
             "config.json": self.config,
             "metrics.jsonl": self.metrics,
@@ -91,7 +91,7 @@ def read_run(folder: Path) -> Run:
     """Read the files that exist.
 
     Raises:
-        MissingData: `folder` is no folder.
+        MissingData: `folder` is not a folder.
         BadData: a file is damaged.
     """
     if not folder.is_dir():
@@ -115,7 +115,7 @@ def read_object(path: Path) -> Record | None:
     """Read a JSON file with one object; None if it is missing.
 
     Raises:
-        BadData: it holds something else.
+        BadData: the file has other content.
     """
     if not _there(path):
         return None
@@ -126,7 +126,7 @@ def read_object(path: Path) -> Record | None:
 
 
 def read_lines(path: Path) -> list[Record]:
-    """One object with an `iteration` per line; a last line without its line break (a running or killed writer) is skipped.
+    """Read one object with an `iteration` per line; skip an unfinished last line of a running or killed writer.
 
     Raises:
         BadData: another line is damaged.
@@ -146,7 +146,7 @@ def read_lines(path: Path) -> list[Record]:
 
 
 def checked(where: str, make: Callable[[], T]) -> T:
-    """Call `make`; an error over a field becomes one that names the file.
+    """Call `make` and convert an error about a field to one that names the file.
 
     Raises:
         BadData: a field is missing or of the wrong kind.
@@ -163,7 +163,7 @@ def number(value: object) -> float | None:
     """Return a finite number, or None for anything else (absent, NaN, infinite, text)."""
     try:
         return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # an integer too large for a float
         return None
 
 
@@ -179,10 +179,10 @@ def _parse(content: bytes, where: str, *, with_line: bool = True) -> Any:
 
 
 def _there(path: Path) -> bool:
-    """Check whether a regular file exists; pipes and devices could be read without end.
+    """Check whether a regular file exists; reading a pipe or device might never end.
 
     Raises:
-        BadData: something else stands there.
+        BadData: the path exists and is not a regular file.
     """
     if path.exists() and not path.is_file():
         raise BadData(f"{path}, line 1: not a regular file: {ADVICE}")

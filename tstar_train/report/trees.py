@@ -1,4 +1,4 @@
-"""Trees and state graphs of the page."""
+"""Trees and state graphs of the report: their data and layout."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SWEEPS = 12
 
 
 def place(depths: Mapping[int, int], edges: Sequence[Edge]) -> dict[int, float]:
-    """Horizontal places, at least 1 apart within a layer, the leftmost 0.
+    """Compute horizontal positions, at least 1 apart within a layer; the leftmost is 0.
 
     Args:
         depths: layer of each node, by id; ids break ties.
-        edges: (source, target, weight); a heavier edge pulls harder, so that busy ways run straight. One that leads up pulls as if it
-            led down; one within a layer pulls nothing.
+        edges: (source, target, weight). Heavier edges pull harder, so that frequent paths are straight. The direction of an edge does not
+            matter, and edges within a layer have no effect.
     """
     layers: dict[int, list[int]] = {}
     for node in sorted(depths):
@@ -41,9 +41,7 @@ def place(depths: Mapping[int, int], edges: Sequence[Edge]) -> dict[int, float]:
             aims = sorted((_aim(node, neighbours[node], places), node) for node in layers[depth])
             layers[depth] = [node for _, node in aims]
             places.update(zip(layers[depth], spread([aim for aim, _ in aims]), strict=True))
-    for (
-        layer
-    ) in layers.values():  # the order stands; the places settle between the neighbours above and below
+    for layer in layers.values():  # the order is final; now average over the neighbours above and below
         settled = spread([_aim(node, [*above[node], *below[node]], places) for node in layer])
         places.update(zip(layer, settled, strict=True))
     left = min(places.values(), default=0.0)
@@ -53,7 +51,8 @@ def place(depths: Mapping[int, int], edges: Sequence[Edge]) -> dict[int, float]:
 def spread(aims: Sequence[float]) -> list[float]:
     """Place nodes nearest to `aims` (least squares), at least 1 apart in the given order.
 
-    Taking k from the k-th place turns "1 apart" into "not falling", which pooling adjacent violators solves exactly.
+    Subtracting k from the k-th position turns "1 apart" into "not decreasing", which is isotonic regression: pooling adjacent violators
+    solves it exactly.
     """
     blocks: list[tuple[float, int]] = []  # (sum, count)
     for k, aim in enumerate(aims):
@@ -78,7 +77,7 @@ CREDITS = ("grpo", "depth_value", "depth_transition", "state_value", "state_tran
 def trained(config: Record) -> str | None:
     """Return the credit that the run's options choose; None if unknown.
 
-    Runs from before there was a choice learn from the paper's.
+    Old runs without these options use the paper's credit.
     """
     options = config.get("tree")
     if not isinstance(options, dict) or config.get("tstar") is False:
@@ -96,7 +95,7 @@ def credits_of(tree: Record) -> dict[str, list[list[float | None]]]:
 
     Raises:
         KeyError: a field is missing.
-        ValueError: they are not of the tree's steps.
+        ValueError: the credits do not match the tree's steps.
     """
     lengths = [0] * len(tree["rewards"])
     for i, t in [member for node in tree["nodes"] for member in node["members"]]:
@@ -117,10 +116,10 @@ def credits_of(tree: Record) -> dict[str, list[list[float | None]]]:
 Point = tuple[float, float]
 Curve = tuple[Point, Point, Point, Point]
 SAMPLES = 24
-CELLS = 5  # of the grid that remembers where curves run, to a unit
-REACH_X, REACH_Y = 0.42, 0.3  # how near a curve may come to a node's middle before it counts as touching it
+CELLS = 5  # cells per unit of the grid that records the curves
+REACH_X, REACH_Y = 0.42, 0.3  # half axes around a node; a curve inside touches the node
 SWINGS = (0.45, 0.8, 1.2, 1.7, 2.4, 3.2)
-TOUCH, ALONG, SWING = 3.0, 0.35, 0.25  # what a touched node, a crowded cell and a unit of swing cost
+TOUCH, ALONG, SWING = 3.0, 0.35, 0.25  # cost of a touched node, a crowded cell and a unit of swing
 
 
 @dataclass(frozen=True)
@@ -129,9 +128,9 @@ class Drawing:
 
     Attributes:
         spots: (x, row) of each node, by id.
-        curves: of the edges that do not lead to the next row, by (source, target).
-        rows: the depth of each row; depths without a node take no room.
-        width: the rightmost place of a node or curve.
+        curves: curves of the edges that do not lead to the next row, by (source, target).
+        rows: depth of each row; depths without nodes have no row.
+        width: rightmost position of a node or curve.
     """
 
     spots: dict[int, tuple[float, int]]
@@ -141,13 +140,13 @@ class Drawing:
 
 
 def drawing(depths: Mapping[int, int], edges: Sequence[Edge]) -> Drawing:
-    """Lay out a graph, which may hold cycles; arguments as in `place`."""
+    """Lay out a graph, which may have cycles; for the arguments see `place`."""
     rows = sorted(set(depths.values()))
     places = place(depths, edges)
     spots = {node: (x, rows.index(depths[node])) for node, x in places.items()}
     curves = route(spots, [(source, target) for source, target, _ in edges])
     reached = [point_at(curve, k / SAMPLES)[0] for curve in curves.values() for k in range(SAMPLES + 1)]
-    left = min([0.0, *reached])  # curves may swing out further than any node stands
+    left = min([0.0, *reached])  # curves may reach further left than the nodes
     return Drawing(
         {node: (round(x - left, 3), row) for node, (x, row) in spots.items()},
         {edge: _rounded([(x - left, y) for x, y in curve]) for edge, curve in curves.items()},
@@ -166,7 +165,7 @@ def route(spots: Mapping[int, Point], edges: Sequence[tuple[int, int]]) -> dict[
     Returns:
         By edge, the four points of a cubic Bezier curve from source to target, rounded to 3 digits.
     """
-    # The short ones first: they have the least choice.
+    # Short edges first: they have the fewest free routes.
     winding = sorted(
         {(a, b) for a, b in edges if a != b and spots[b][1] - spots[a][1] != 1},
         key=lambda edge: (abs(spots[edge[1]][1] - spots[edge[0]][1]), edge),
@@ -209,9 +208,9 @@ def point_at(curve: Curve, share: float) -> Point:
 
 
 def _candidates(start: Point, end: Point, extent: tuple[float, float]) -> list[tuple[float, Curve]]:
-    """Curves to choose from, each with how far it swings out."""
+    """List candidate curves, each with its swing to the side."""
     (x0, y0), (x1, y1) = start, end
-    # An arc: above the row to the right, below it to the left, so that a way and its return part.
+    # An arc above the row to the right, below it to the left: so an edge and its reverse do not overlap.
     if y0 == y1:
         side = -1.0 if x1 > x0 else 1.0
         flat, inset = (x1 - x0), 0.2
@@ -234,7 +233,7 @@ def _candidates(start: Point, end: Point, extent: tuple[float, float]) -> list[t
     around = [(extent[0] - 0.6 - middle) / 0.75, (extent[1] + 0.6 - middle) / 0.75]
     swings = [sign * swing for swing in SWINGS for sign in (1.0, -1.0)] + around
     if y1 > y0:
-        swings.insert(0, 0.0)  # a way down may run straight where nothing stands in between
+        swings.insert(0, 0.0)  # a downward edge may be straight if no node is in between
     return [
         (abs(swing), _rounded([start, (x0 + swing, y0 + lift), (x1 + swing, y1 - lift), end]))
         for swing in swings
@@ -270,12 +269,12 @@ class Forest:
     """Trees as shown on the page.
 
     Attributes:
-        trees: for the page's script, in order of iteration.
-        grafts: of the iterations that were read, for the table; `tree` is an index into `trees`, None if it is not shown.
-        iterations: that were read.
-        iterations_written: how many there are in the run's folder.
-        found: trees in the iterations that were read.
-        trained: which credit the run learns from, one of `CREDITS`, or None where its options do not say.
+        trees: data of the shown trees for the page's script, in order of iteration.
+        grafts: grafts of the iterations that were read, for the table; `tree` is an index into `trees`, None if it is not shown.
+        iterations: iterations that were read.
+        iterations_written: number of iterations with trees in the run's folder.
+        found: number of trees in the iterations that were read.
+        trained: the credit that the run learns from, one of `CREDITS`; None if unknown.
     """
 
     trees: list[dict[str, Any]] = field(default_factory=list)
@@ -292,7 +291,7 @@ class Forest:
 
 
 def forest(run: Run) -> Forest:
-    """Read and choose: the first, the last and evenly spaced iterations, of each the trees that show most.
+    """Read and choose trees: the first, the last and evenly spaced iterations, and the most interesting trees of each.
 
     Raises:
         BadData: a file is damaged.
@@ -304,7 +303,7 @@ def forest(run: Run) -> Forest:
     )
     texts = _texts(run.episodes)
     found: list[dict[str, Any]] = []
-    ranks: list[int] = []  # place of each tree among those of its iteration
+    ranks: list[int] = []  # rank of each tree within its iteration
     for iteration in result.iterations:
         path = run.trees[iteration]
         record = read_object(path) or {}
@@ -315,7 +314,7 @@ def forest(run: Run) -> Forest:
         ranks += [order.index(k) for k in range(len(prepared))]
         found += prepared
     result.found = len(found)
-    # The best tree of every iteration comes before the second best of any, so that a full page still spans the whole run.
+    # Take the best tree of every iteration before any second best, so that a full page still covers the whole run.
     budget = Budget(MOST_CHARACTERS)
     by_rank = sorted(range(len(found)), key=lambda k: ranks[k])
     chosen = {k for k in by_rank if ranks[k] < MOST_PER_ITERATION and budget.take(found[k])}
@@ -342,18 +341,18 @@ def _texts(episodes: Sequence[Episode]) -> Texts:
 
 
 def _interest(tree: dict[str, Any]) -> tuple[int, int, int]:
-    """Grafts that the policy wrote itself, then divergences, then size."""
+    """Return the sort key: grafts written by the policy, then divergences, then size."""
     return (sum(g["source"] == "model" for g in tree["grafts"]), len(tree["divergences"]), len(tree["nodes"]))
 
 
 def _iteration(record: Record, iteration: int, texts: Texts) -> list[dict[str, Any]]:
-    # A group whose rewards are all equal may have been saved without a tree.
+    # A group with equal rewards may be saved without a tree.
     return [_tree(entry, iteration, texts) for entry in record["trees"] if entry.get("tree") is not None]
 
 
 def _tree(entry: Record, iteration: int, texts: Texts) -> dict[str, Any]:
     tree, task = entry["tree"], str(entry["task"])
-    by = tree.get("by", "depth")  # trees from before there were nodes by state do not say
+    by = tree.get("by", "depth")  # old trees have no "by" and are by depth
     grafts = [_graft(graft) for graft in entry.get("grafts") or []]
     depths = {int(node["id"]): int(node["depth"]) for node in tree["nodes"]}
     edges: list[dict[str, Any]] = [
@@ -372,7 +371,7 @@ def _tree(entry: Record, iteration: int, texts: Texts) -> dict[str, Any]:
         edge["way"] = drawn.curves.get((edge["source"], edge["target"]))
     divergences = [_divergence(d, grafts) for d in tree["divergences"]]
     for end in [d[name] for d in divergences for name in ("node", "best", "worst")]:
-        # A drawing of a node that is not there is a damaged file, said here and not in the browser.
+        # A reference to a missing node means a damaged file: raise KeyError here, not in the browser.
         depths[end]
     return {
         "iteration": iteration,
@@ -402,7 +401,7 @@ def _said(texts: Texts, key: tuple[int, str, int], turn: int) -> list[str] | Non
 def _node(node: Record, drawn: Drawing, said: Callable[[int, int], list[str] | None]) -> dict[str, Any]:
     members = [(int(i), int(t)) for i, t in node["members"]]
     texts = [[clipped(str(node[name])) for name in ("thought", "action", "observation")]]
-    which = [0]  # which of the texts each member has, -1 where the run did not record it
+    which = [0]  # index of each member's text, -1 if the run did not record it
     for i, t in members[1:]:
         own = said(i, t)
         if own is not None and own not in texts:
@@ -428,7 +427,7 @@ def _node(node: Record, drawn: Drawing, said: Callable[[int, int], list[str] | N
 def _divergence(divergence: Record, grafts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Match a divergence with its graft: same failed step, then nearest spread.
 
-    A step can be the worst of two divergences, if two ways lead to its node.
+    A step can be the worst of two divergences if its node has two parents.
     """
     spread, worst_step = float(divergence["spread"]), _members(divergence["worst_step"])
     same = [k for k, graft in enumerate(grafts) if graft["worst_step"] == worst_step]

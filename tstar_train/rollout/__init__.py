@@ -1,1 +1,1 @@
-"""Rollout: engines that sample from the policy, and the loop that plays episodes with them."""
+"""Rollout: collecting groups of episodes, and KL estimates between their turns."""

@@ -1,4 +1,4 @@
-"""Collecting: tasks in order, groups of episodes, dynamic sampling, playing on."""
+"""Collection of rollouts: task order, groups of episodes, dynamic sampling, and continued episodes."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ from tstar_train.policy.codec import Codec
 from tstar_train.rollout.player import PolicyPlayer, Sampling, overlong, transcript_of
 from tstar_train.types import IterationData, Trajectory, failed, without_failed
 
-MOST = 0.5  # share of the episodes above which a run stops
+MOST = 0.5  # maximum share of failed episodes; above it a run stops
 
 
 def stop_if_most_failed(failures: Sequence[Episode], played: int) -> None:
-    """Stop an iteration of which most episodes failed.
+    """Stop an iteration if most of its episodes failed.
 
     Args:
         failures: the failed episodes.
-        played: how many there were in all.
+        played: number of all episodes.
 
     Raises:
-        InfrastructureError: most failed; the message gives the reason of the last one.
+        InfrastructureError: more than ``MOST`` of the episodes failed; the message has the error of the last one.
     """
     if len(failures) > MOST * played:
         raise InfrastructureError(
-            f"{len(failures)} of {played} episodes failed and count for nothing, the last: {failures[-1].error}"
+            f"{len(failures)} of {played} episodes failed and are excluded, the last error: {failures[-1].error}"
         )
 
 
 class TaskStream:
-    """Passes over the tasks, each a shuffle of its own; of a pass only whole iterations are used.
+    """Endless stream of tasks: each pass is shuffled anew and cut to a multiple of the iteration size.
 
     Args:
-        tasks: ids.
-        size: tasks of an iteration.
-        seed: of the shuffles.
+        tasks: task ids.
+        size: number of tasks per iteration.
+        seed: seed of the shuffles.
     """
 
     def __init__(self, tasks: Sequence[str], size: int, seed: int) -> None:
@@ -81,7 +81,7 @@ class EnvSpec:
     options: dict[str, Any] = field(default_factory=dict)
 
     def group(self, tasks: Sequence[str | int], size: int, split: str) -> GroupEnv:
-        """Environments for ``size`` episodes of each task."""
+        """Make environments for ``size`` episodes of each task."""
         return make_group(self.name, tasks, size, split=split, **self.options)
 
 
@@ -104,20 +104,20 @@ def collect(
 
     Args:
         spec: the environment.
-        engine: samples replies.
-        codec: turns to ids.
-        tasks: ids.
-        size: episodes per task.
-        split: recorded, and where the tasks are.
-        seed: the samples of a row depend on it, on the task, the member and the turn alone.
-        sampling: temperature, lengths, context form.
-        agent: name in the records.
-        first_group: number of the first task, where the tasks are part of a larger batch.
-        repeats: how often each task came before in that batch, so that it is not the same group again; none where not given.
-        told: called before each turn with the number of episodes that have ended, and of the turn, from 1.
+        engine: engine that samples replies.
+        codec: codec between turns and token ids.
+        tasks: task ids.
+        size: number of episodes per task.
+        split: split of the tasks; it is recorded.
+        seed: seed of the samples. A row's samples depend only on it, the task, the member and the turn.
+        sampling: temperature, lengths and context form.
+        agent: agent name in the records.
+        first_group: number of the first task, if the tasks are part of a larger batch.
+        repeats: for each task, its number of earlier occurrences in that batch, so that repeated groups differ; empty means 0.
+        told: called before each turn with the number of ended episodes and the number of the turn, from 1.
 
     Returns:
-        Trajectories in order of task, then member; those whose infrastructure failed are marked so (``rollout.failures``).
+        Trajectories in order of task, then member; ``types.failed`` marks those whose infrastructure failed.
     """
     group = spec.group(tasks, size, split)
     observations, infos = group.reset()
@@ -157,21 +157,20 @@ def play_on(
     sampling: Sampling,
     begun: Sequence[Sequence[int]] | None = None,
 ) -> list[Trajectory]:
-    """Play new ends of episodes from given turns; the environment replays the earlier replies.
+    """Continue episodes from given turns; the environment replays the earlier replies.
 
     Args:
-        points: (trajectory, number of its turns that stand), one for each new episode; one that is given several times is
-            played on several times, with other samples.
+        points: (trajectory, number of turns to keep) for each new episode; a repeated point is continued with different samples.
         spec: the environment.
-        engine: the policy.
-        codec: turns to ids.
-        split: where the tasks are.
-        seed: of the samples.
-        sampling: as in the rollouts.
-        begun: for each point, ids that the first new reply begins with; None: it is the policy's from its beginning.
+        engine: engine that samples replies.
+        codec: codec between turns and token ids.
+        split: split of the tasks.
+        seed: seed of the samples.
+        sampling: sampling options of the rollouts.
+        begun: for each point, ids that the first new reply starts with; None samples the whole reply.
 
     Returns:
-        The episodes, in the order of the points; those whose infrastructure failed are marked so (``rollout.failures``).
+        The episodes, in the order of the points; ``types.failed`` marks those whose infrastructure failed.
     """
     if not points:
         return []
@@ -224,14 +223,14 @@ def sample_groups(
     after that the iteration trains on what it has.
 
     Args:
-        config: of the run.
-        algorithm: which groups it keeps, and what it changes in their rewards.
-        engine: samples replies.
-        codec: turns to ids.
+        config: the run's options.
+        algorithm: algorithm that filters groups and shapes rewards.
+        engine: engine that samples replies.
+        codec: codec between turns and token ids.
         stream: the tasks.
-        cursor: where the iteration begins in the stream; it has used ``data.tasks`` of all ranks at the end.
+        cursor: position of the iteration's first task in the stream; at the end the iteration has used ``data.tasks`` tasks of all ranks.
         world: communicator between the ranks.
-        data: the iteration's number and temperature; this rank's counts are written.
+        data: the iteration's number and temperature; this rank's counts are added to it.
 
     Raises:
         InfrastructureError: most episodes failed, on all ranks together.
@@ -248,9 +247,9 @@ def sample_groups(
         tasks = stream.take(cursor + first, sum(missing))
         place = sum(missing[: world.rank])
         mine = tasks[place : place + missing[world.rank]]
-        # Where a pass over the tasks ends within a round, one of them may come twice.
+        # If a pass over the tasks ends within a round, a task may occur twice.
         repeats = [tasks[:n].count(tasks[n]) for n in range(place, place + len(mine))]
-        # A task that comes twice is not the same episode twice.
+        # The round is part of the seed, so a repeated task gives different episodes.
         again = f"/again {round_number}" if round_number else ""
         with raise_on_any_rank(world):
             trajectories = collect(
@@ -277,17 +276,17 @@ def sample_groups(
             kept += good
         stop_if_most_failed_anywhere(data, size, world)
         first, round_number = first + len(tasks), round_number + 1
-        # A group that infrastructure took is not played again: what is down would be asked without end.
+        # Groups lost to infrastructure errors are not replaced: a service that is down would be called again and again.
         lost = data.tasks - len(kept) - data.dropped_groups
         missing = _missing_by_rank(wanted - len(kept) - lost, world)
     return kept
 
 
 def stop_if_most_failed_anywhere(data: IterationData, size: int, world: Communicator) -> None:
-    """Stop as ``stop_if_most_failed`` does, counting all ranks together.
+    """Stop the iteration if most episodes of all ranks together failed.
 
     Raises:
-        InfrastructureError: on all ranks.
+        InfrastructureError: see ``stop_if_most_failed``; raised on all ranks.
     """
     failures = [e for part in world.gather(data.failed) for e in part]
     tasks = int(world.all_reduce(torch.tensor([data.tasks])).item())

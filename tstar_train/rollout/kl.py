@@ -20,22 +20,22 @@ Direction = tuple[Ids, Ids]
 
 @dataclass
 class ActionKL:
-    """``kl(t, i, j)`` for one group; implements the tree's ``BatchedKL``.
+    """Monte Carlo estimate ``kl(t, i, j)`` for one group; implements the tree's ``BatchedKL``.
 
     Attributes:
-        engine: samples and scores.
-        codec: for the action cue.
-        group: the trajectories, in the order the tree numbers them.
-        samples: K.
+        engine: engine that samples and computes log-probabilities.
+        codec: codec, for the action cue.
+        group: the trajectories, in the order of the tree's numbers.
+        samples: number of samples, the paper's K.
         over: ``action`` or ``turn``.
-        threshold: eps_kl, for early rejection: a rejected direction answers a lower bound that is at least this. None
+        threshold: eps_kl, for early rejection: a rejected direction returns a lower bound that is at least this. None
             never rejects early, which the mean of both directions needs.
-        max_tokens: longest sampled action or turn.
-        seed: of the samples.
-        ahead: draw in both contexts of a direction at once, since the other direction is asked next where this one passes. Changes no
-            result.
+        max_tokens: maximum length of a sampled action or turn.
+        seed: seed of the samples.
+        ahead: True to sample in both contexts of a direction in one call, since an accepted direction needs the other one next. Does not
+            change results.
         work: counters, shared by the groups of an iteration.
-        drawn: what has been drawn so far, token ids with their number, for each context.
+        drawn: samples so far per context: token ids with their counts.
     """
 
     engine: Engine
@@ -65,11 +65,11 @@ class ActionKL:
         return self._answers[self._context(i, t), self._context(j, t)]
 
     def prefetch(self, pairs: list[Triple]) -> None:
-        """Compute all these directions in few model calls."""
+        """Compute all these directions in a few model calls."""
         prefetch_together([(self, pairs)])
 
     def _open(self, pairs: Sequence[Triple]) -> list[Direction]:
-        """Return the directions among these that have no answer yet, each once."""
+        """Return the directions among these that have no estimate yet, each once."""
         wanted: dict[Direction, None] = {}
         for t, i, j in pairs:
             key = self._context(i, t), self._context(j, t)
@@ -100,7 +100,7 @@ class ActionKL:
         return self._room
 
     def _lower_bound(self, source: Ids, target: Ids) -> float:
-        """Mean of the terms; one not scored yet under the target is at least log pi(a | s_u), since log pi(a | s_v) <= 0."""
+        """Average the terms; a term not scored yet under the target is at least log pi(a | s_u), since log pi(a | s_v) <= 0."""
         drawn = self.drawn[source].items()
         return (
             sum(n * (self._scores[source, a] - self._scores.get((target, a), 0.0)) for a, n in drawn)
@@ -109,17 +109,17 @@ class ActionKL:
 
 
 def prefetch_together(asked: Sequence[tuple[ActionKL, list[Triple]]]) -> None:
-    """``ActionKL.prefetch`` of several groups in few model calls.
+    """Prefetch the estimates of several groups in a few model calls.
 
     Args:
-        asked: estimates of one engine, each with the directions that it is about to be asked for.
+        asked: estimators of the same engine, each with the directions to compute.
     """
     wanted = [(kl, key) for kl, pairs in asked for key in kl._open(pairs)]
     if not wanted:
         return
     _draw([(kl, context) for kl, key in wanted for context in (key if kl.ahead else key[:1])])
-    # Every sample under its own context, but under the other one the likeliest sample first: on its own it rejects
-    # most pairs of different states.
+    # Score every sample in its own context, but only the most frequent one in the other context: this alone rejects most pairs of
+    # different states.
     _score(
         [(kl, s, a) for kl, (s, _) in wanted for a in kl.drawn[s]]
         + [(kl, v, kl.drawn[s].most_common(1)[0][0]) for kl, (s, v) in wanted]
@@ -134,24 +134,26 @@ def prefetch_together(asked: Sequence[tuple[ActionKL, list[Triple]]]) -> None:
             going_on.append((kl, key))
     _score([(kl, target, a) for kl, (source, target) in going_on for a in kl.drawn[source]])
     for kl, key in going_on:
-        kl._answers[key] = kl._lower_bound(*key)  # exact once every term is known
+        kl._answers[key] = kl._lower_bound(*key)  # equals the estimate once all terms are scored
     for kl, _ in wanted:
         kl.work.unscored += 2 * kl.samples
 
 
 def _draw(contexts: Sequence[tuple[ActionKL, Ids]]) -> None:
-    """Draw the samples of these contexts, where that has not been done."""
-    calls: dict[tuple[int, int], dict[tuple[int, Ids], ActionKL]] = {}  # by what one call has in common
+    """Draw samples of the contexts that have none."""
+    calls: dict[
+        tuple[int, int], dict[tuple[int, Ids], ActionKL]
+    ] = {}  # by (sample length, samples per context) of one call
     for kl, context in contexts:
         if context not in kl.drawn:
             calls.setdefault((kl._longest_sample(), kl.samples), {})[id(kl), context] = kl
     for (room, copies), new in calls.items():
-        # Seeds hang on the context, not on the order of trajectories, so a permuted group merges alike.
+        # Seeds depend on the context, not on the order of trajectories, so a permuted group gives the same tree.
         seeds = [
             f"{kl.seed}/{hash_ids(context)}/{k}" for (_, context), kl in new.items() for k in range(copies)
         ]
         any_of_them = next(iter(new.values()))
-        # A model that goes on behind its action (its next thought, what it expects to see) says nothing more about the action.
+        # Text after the action (a next thought, an imagined observation) says nothing about the action: stop at the line break.
         ends = any_of_them.codec.line_ends if any_of_them.over == "action" else ()
         drawn = any_of_them.engine.generate(
             [context for _, context in new], seeds, max_tokens=room, copies=copies, ends=ends
@@ -163,7 +165,10 @@ def _draw(contexts: Sequence[tuple[ActionKL, Ids]]) -> None:
 
 
 def _score(wanted: Sequence[tuple[ActionKL, Ids, Ids]]) -> None:
-    """Score (context, continuation) pairs, own and other contexts by the same path, or thresholds would flip on noise."""
+    """Score (context, continuation) pairs.
+
+    Own and other contexts use the same code path, otherwise rounding noise could decide at the threshold.
+    """
     missing: dict[tuple[int, Ids], tuple[ActionKL, dict[Ids, None]]] = {}
     for kl, context, continuation in wanted:
         if (context, continuation) not in kl._scores:
@@ -187,11 +192,11 @@ def hash_ids(ids: Sequence[int]) -> str:
 
 @dataclass
 class ExactKL:
-    """KL over the admissible actions, enumerated: a finite sum without sampling noise (probabilities renormalised).
+    """Exact KL over the admissible actions: a finite sum of renormalized probabilities, without sampling noise.
 
     Attributes:
-        engine: scores.
-        codec: for the action cue.
+        engine: engine that computes log-probabilities.
+        codec: codec, for the action cue.
         group: the trajectories.
         work: counters.
     """
@@ -203,7 +208,7 @@ class ExactKL:
     _distributions: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
 
     def __call__(self, t: int, i: int, j: int) -> float:
-        """D_KL between trajectories i and j after step t, in nats; infinite if j's list lacks an action of i's."""
+        """Compute D_KL between trajectories i and j after step t, in nats; infinite if j's list lacks an action of i's."""
         self.work.asked += 1
         if self.group[i].turns[t + 1].context == self.group[j].turns[t + 1].context:
             self.work.identical += 1
@@ -236,7 +241,7 @@ class ExactKL:
                 )
             contexts.append([*self.group[i].turns[t + 1].context, *self.codec.text(ACTION_CUE)])
             actions.append(listed)
-        # Encoded after the cue as a reply would be, so that the tokens are those that sampling gives.
+        # Encode actions after the cue as in a reply, so that the tokens equal those of sampled replies.
         cue = len(self.codec.text(ACTION_CUE))
         encoded = [[self.codec.reply(f"{ACTION_CUE} {a}")[cue:] for a in listed] for listed in actions]
         scored = self.engine.logprobs(contexts, encoded)

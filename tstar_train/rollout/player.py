@@ -15,16 +15,16 @@ from tstar_train.types import Trajectory, Turn
 
 @dataclass
 class Transcript:
-    """One episode as contexts. The policy's own replies are kept as sampled and never encoded again.
+    """Token contexts of one episode; sampled replies are kept as ids and never encoded again.
 
     Attributes:
-        codec: turns to ids.
-        prompt: the environment's rules, for codecs that show them.
-        instruction: the goal; put before an observation that does not state it itself.
+        codec: codec between turns and token ids.
+        prompt: the environment's rules, for codecs that use them.
+        instruction: the goal; inserted before an observation that does not contain it.
         kind: ``concat`` or ``step``.
-        history: turns kept by ``step``, 0 or more.
-        observations: the first one, then one after each reply.
-        replies: ids, each with its end token unless it was cut.
+        history: number of turns kept by ``step``, 0 or more.
+        observations: the first observation, then one after each reply.
+        replies: ids of the replies, each with its stop token unless it was truncated.
     """
 
     codec: Codec
@@ -42,21 +42,21 @@ class Transcript:
         self._turns: list[list[int]] = []
 
     def context(self, room: int | None = None) -> list[int]:
-        """Ids before the next reply.
+        """Return the ids before the next reply.
 
         Args:
-            room: most tokens, None for any number. ``concat`` keeps the start (rules, instruction, first observation) and as many of
-                the last turns as fit, at least one; ``step`` shortens its history down to the current observation.
+            room: maximum number of tokens, None for no limit. ``concat`` keeps the start (rules, instruction, first observation) and as
+                many of the last turns as fit, at least one; ``step`` drops history, down to the current observation.
 
         Raises:
-            ContextTooLong: not even that fits.
+            ContextTooLong: even the shortest context does not fit.
         """
         least = []
         for least in self._shorter_and_shorter():
             if room is None or len(least) <= room:
                 return least
         raise ContextTooLong(
-            f"without the turns that can be left out a context has {len(least)} tokens, and there is room for {room}"
+            f"the shortest context, without older turns, has {len(least)} tokens, and there is room for {room}"
         )
 
     def _shorter_and_shorter(self) -> Iterator[list[int]]:
@@ -90,11 +90,11 @@ class Sampling:
     """Sampling options of replies.
 
     Attributes:
-        max_tokens: longest reply.
-        temperature: 1 in training; 0 is greedy.
+        max_tokens: maximum reply length in tokens.
+        temperature: sampling temperature: 1 in training, 0 for greedy decoding.
         context: ``concat`` (the whole transcript) or ``step`` (task, the last ``history`` turns and the current observation).
-        history: turns kept by ``step``, 0 or more.
-        progress: whether ``Turn.progress`` is recorded.
+        history: number of turns kept by ``step``, 0 or more.
+        progress: True to record ``Turn.progress``.
     """
 
     max_tokens: int = 64
@@ -117,23 +117,23 @@ def transcript_of(episode: Episode, codec: Codec, prompt: str, sampling: Samplin
 
 
 class PolicyPlayer:
-    """Samples replies, and keeps what was sampled in the rows' trajectories and transcripts.
+    """Samples replies for a group, and records them in trajectories and transcripts.
 
-    A row whose context leaves no room for a reply, however many turns are left out, cannot go on: it is truncated there with a
-    reward of 0, and marked (``overlong``).
+    If a row's context leaves no room for a reply, even without older turns, its episode is truncated with a reward of 0 and marked
+    (``overlong``).
 
     Args:
         group: environments, one per row.
-        engine: samples replies.
-        codec: turns to ids.
-        trajectories: one per row.
-        lines: one per row.
-        seed: the samples of a row depend on it, on the task, the member and the turn alone.
-        sampling: temperature, lengths, context form.
-        begun: per row, the ids that its first reply begins with (a thought that is given, not sampled); they are not
-            counted in ``max_tokens`` and their log-probabilities are recorded as 0.
-        repeats: per row, how often its task came before in the same round; it is part of the seeds.
-        told: called before each turn with the number of rows that have ended, and of the turn, from 1.
+        engine: engine that samples replies.
+        codec: codec between turns and token ids.
+        trajectories: one trajectory per row.
+        lines: one transcript per row.
+        seed: seed of the samples. A row's samples depend only on it, the task, the member and the turn.
+        sampling: temperature, lengths and context form.
+        begun: per row, the ids that its first reply starts with (a given thought). They do not count for ``max_tokens``, and their
+            log-probabilities are recorded as 0.
+        repeats: per row, the number of earlier occurrences of its task in the same round; part of the seeds.
+        told: called before each turn with the number of ended rows and the number of the turn, from 1.
     """
 
     def __init__(
@@ -161,13 +161,13 @@ class PolicyPlayer:
         self._seed, self._sampling, self._begun = seed, sampling, begun
         self._again = [f"/pass {count}" if count else "" for count in repeats] or [""] * len(trajectories)
         self._turn = 0
-        self._said: dict[int, Turn] = {}  # joins its trajectory once it was played
+        self._said: dict[int, Turn] = {}  # added to the trajectory by ``played``
 
     def replies(self, rows: Sequence[int]) -> dict[int, str]:
         """Sample the reply of each row that has room for one.
 
         Raises:
-            NotFinite: the log-probabilities are no numbers.
+            NotFinite: a log-probability is NaN or infinite.
         """
         sampling = self._sampling
         if self._told is not None:
@@ -200,11 +200,11 @@ class PolicyPlayer:
         for (row, (first, context)), sample in zip(offered.items(), samples, strict=True):
             ids, logprobs = Sample(first + sample.ids, [0.0] * len(first) + sample.logprobs)
             self._said[row] = Turn(context, ids, logprobs, thought_length(self._codec, ids))
-        # Kept as sampled: what is decoded here is never encoded again.
+        # The ids are kept as sampled: this decoded text is never encoded again.
         return {row: self._codec.decode(turn.reply) for row, turn in self._said.items()}
 
     def played(self, row: int, result: StepResult) -> None:
-        """Keep the turn, and what the environment made of it."""
+        """Record the turn and the environment's result."""
         turn, trajectory = self._said[row], self._trajectories[row]
         trajectory.turns.append(turn)
         turn.next_actions = result.info["admissible_actions"]

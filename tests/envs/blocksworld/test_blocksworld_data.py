@@ -46,6 +46,7 @@ def lengths(tasks: list[Task]) -> Counter[tuple[int, int | None]]:
     return Counter((len(task.problem.names), task.optimal_length) for task in tasks)
 
 
+@pytest.mark.slow
 def test_rebuilding_gives_the_shipped_bytes(tmp_path: Path) -> None:
     files = build_all()
     write(tmp_path, files, SEED)

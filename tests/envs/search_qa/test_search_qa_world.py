@@ -47,6 +47,7 @@ def splits(shipped: QASet) -> Splits:
     return {split: [shipped.tasks[i] for i in ids] for split, ids in shipped.by_split.items()}
 
 
+@pytest.mark.slow
 def test_rebuilding_gives_the_shipped_bytes(built: Built, tmp_path: Path) -> None:
     mini, tasks = built
     rebuilt = {"corpus.jsonl": files.corpus_bytes(mini), **files.questions_bytes(tasks, "hotpotqa.")}

@@ -171,7 +171,7 @@ def test_every_combination_trains_and_resumes(env, algo, tstar, tmp_path):
 def test_ppo_carries_no_tstar_and_says_so():
     with pytest.raises(
         UnknownOption,
-        match=r"--tstar stands on .* which ppo does not: leave --tstar out, or choose --algo grpo or dapo",
+        match=r"--tstar needs .* which ppo does not: leave --tstar out, or choose --algo grpo or dapo",
     ):
         check(Config(env="hotpotqa", algo="ppo", tstar=True))
     check(with_algorithm(Config(env="hotpotqa"), "ppo"))

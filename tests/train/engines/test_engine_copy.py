@@ -170,7 +170,7 @@ def test_without_vllm_the_command_that_installs_it_is_named(tmp_path):
         (
             "cpu",
             "",
-            r"finds nothing here that it can sample on, and the policy is on cpu; leave out --engine",
+            r"finds no device to sample on, and the policy is on cpu; leave out --engine",
         ),
     ],
 )

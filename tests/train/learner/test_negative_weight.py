@@ -42,6 +42,7 @@ def gradient(weight: float, *, penalised: bool, progress_credit: float) -> torch
     return kept[0]
 
 
+@pytest.mark.slow
 def test_the_gradient_is_linear_in_the_weight_and_penalties_are_not_weighed():
     torch.set_num_threads(1)
     none, half, whole = (gradient(weight, penalised=False, progress_credit=0.0) for weight in (0.0, 0.5, 1.0))

@@ -364,7 +364,9 @@ def test_a_sampler_of_other_weights_stops_the_run_before_its_first_step(played, 
     batching = Batching(512, 1.0, policy.codec.pad, model.device, max_logprob_difference(policy, None))
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     if off:
-        with pytest.raises(EngineMismatch, match=r"0\.2 nats about a sampled token, and 0\.05 is the most"):
+        with pytest.raises(
+            EngineMismatch, match=r"0\.2 nats about a sampled token, and 0\.05 is the maximum"
+        ):
             update(
                 learner, steps, [PolicyTerm(0.2, 0.2)], None, SingleProcess(), factor=1.0, batching=batching
             )

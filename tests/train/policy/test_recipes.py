@@ -281,9 +281,9 @@ WRONG = [
     ({"env": {"mix": {}}}, "env has no key 'mix': .*valid: plays, options, context, history, max_tokens$"),
     (
         {"train": {"rollout": {"max_tokens": 9}}},
-        r"train\.rollout\.max_tokens is not said here: write max_tokens in \[env\]",
+        r"train\.rollout\.max_tokens is not allowed here: write max_tokens in \[env\]",
     ),
-    ({"train": {"model": "tiny"}}, r"train\.model is not said here: the user names it \(--model\)"),
+    ({"train": {"model": "tiny"}}, r"train\.model is not allowed here: the user names it \(--model\)"),
     (
         {"train": {"optim": {"learning_rate": "high"}}},
         r"train\.optim\.learning_rate must be a number, got 'high'",
@@ -369,7 +369,7 @@ def test_a_recipe_that_is_not_there_and_ones_that_extend_one_another(tmp_path):
         load_recipe("sokobann")
     write(tmp_path, "one", {"extends": "two"})
     write(tmp_path, "two", {"extends": "one"})
-    with pytest.raises(BadData, match="goes round in a circle: one extends two extends one"):
+    with pytest.raises(BadData, match="is circular: one extends two extends one"):
         read_recipe(tmp_path / "one.toml")
 
 

@@ -101,6 +101,7 @@ def test_as_many_wordings_are_shown_as_the_style_says():
         assert len(thoughts) == 2 * wordings
 
 
+@pytest.mark.slow
 def test_a_share_of_the_rows_is_kept_and_shows_as_many_more_tasks():
     codec = PlainCodec(load_tokenizer(WEIGHTS / "sokoban"), with_prompt=False)
     practice = PracticeMix(SOKOBAN, find_entry("sokoban-easy"), only=True)

@@ -53,6 +53,7 @@ def start_again(task):
     return env, env.reset(options={"task": task})
 
 
+@pytest.mark.slow
 def test_a_trajectory_is_worth_all_that_the_environment_gave(groups):
     trajectories = [t for group in groups for t in group]
     for t in trajectories:

@@ -39,6 +39,7 @@ def test_the_sets_and_levels_are_among_them():
 
 # One of each family is quick, of search-QA other modules train; hard levels have the policy of medium ones and take minutes.
 SLOW = {
+    "sokoban-easy",
     "sokoban-hard",
     "sokoban-medium",
     "blocksworld-unstack",

@@ -246,6 +246,7 @@ def test_a_checkpoint_with_a_damaged_state_is_named(tmp_path):
             read_state(path)
 
 
+@pytest.mark.slow
 def test_only_divergences_that_got_a_graft_are_remembered():
     config = dataclasses.replace(
         SMALL,

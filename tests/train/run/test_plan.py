@@ -175,14 +175,11 @@ def test_three_billion_parameters_fit_where_they_are_said_to():
         sum(copied.sampling.values()) == sum(whole.sampling.values()) + 2 * whole.parameters
         and copied.update == whole.update
     )
-    assert adapters.peak < whole.peak and whole.host["reference in single precision"] == 4 * whole.parameters
+    assert adapters.peak < whole.peak and whole.host["float32 reference"] == 4 * whole.parameters
     single = plan(
         dataclasses.replace(config, optim=dataclasses.replace(config.optim, dtype="float32")), QWEN_3B, 1
     )
-    assert (
-        single.always["reference"] == 4 * single.parameters
-        and "reference in single precision" not in single.host
-    )
+    assert single.always["reference"] == 4 * single.parameters and "float32 reference" not in single.host
 
 
 def test_every_large_preset_has_the_papers_table():

@@ -114,9 +114,13 @@ EDITS = {
     "a sum elsewhere": (
         STATE,
         lambda s: {**s, "sha256": {**s["sha256"], "/dev/zero": "0"}},
-        "none of this folder",
+        "not a file of this folder",
     ),
-    "a sum above": (STATE, lambda s: {**s, "sha256": {**s["sha256"], "../x": "0"}}, "none of this folder"),
+    "a sum above": (
+        STATE,
+        lambda s: {**s, "sha256": {**s["sha256"], "../x": "0"}},
+        "not a file of this folder",
+    ),
     "iteration": (STATE, lambda s: {**s, "iteration": 1}, "is of iteration 1"),
     "cursor": (STATE, lambda s: {**s, "cursor": s["cursor"] + 1}, "state.json was edited"),
     "no number as cursor": (STATE, lambda s: {**s, "cursor": True}, "no valid 'cursor'"),

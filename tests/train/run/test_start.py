@@ -220,6 +220,7 @@ def test_results_are_named_by_the_entry(name, monkeypatch):
     assert f"success 25.0%  {name}'s own 50.0%" in out.getvalue()
 
 
+@pytest.mark.slow
 def test_long_parts_say_how_far_they_are_where_there_is_no_terminal(tmp_path, monkeypatch, capsys):
     """With the half minute between two lines taken away: measurements, validations, imitation."""
     monkeypatch.setattr(tracking, "SECONDS_BETWEEN_LINES", 0.0)

@@ -189,6 +189,7 @@ def test_the_report_tells_the_choice(whole):
     assert "<b>Validation</b>" in html
 
 
+@pytest.mark.slow
 def test_without_validation_a_run_is_as_before_and_learns_the_same(whole, tmp_path, capsys):
     out, seed, _ = whole
     plain = tmp_path / "plain"
@@ -241,6 +242,7 @@ def test_a_killed_run_comes_out_as_a_whole_one(where, whole, tmp_path):
     require_same(killed, out)
 
 
+@pytest.mark.slow
 def test_a_longer_run_goes_on_with_the_best_so_far(whole, tmp_path, capsys):
     out, _, _ = whole
     longer = shutil.copytree(out, tmp_path / "longer")

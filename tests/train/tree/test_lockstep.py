@@ -70,7 +70,7 @@ class Definition:
         pytest.param("hotpotqa", 3, "mean", "state", marks=pytest.mark.slow),
         pytest.param("sokoban-easy", 3, "max", "sequence", marks=pytest.mark.slow),
         pytest.param("blocksworld-stack", 3, "max", "sequence", marks=pytest.mark.slow),
-        ("blocksworld-stack", 3, "forward", "state"),
+        pytest.param("blocksworld-stack", 3, "forward", "state", marks=pytest.mark.slow),
     ],
 )
 def test_trees_and_samples_are_those_of_the_definition(env, count, symmetry, history, monkeypatch):
