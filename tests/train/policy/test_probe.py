@@ -63,7 +63,7 @@ def test_what_cannot_be_computed_is_refused_in_one_sentence(name):
 
 def test_a_context_beyond_a_sliding_window_is_refused():
     policy = made(MistralConfig(**SIZES, sliding_window=8))
-    with pytest.raises(UnknownOption, match="last 8 only"):
+    with pytest.raises(UnknownOption, match="last 8 tokens only"):
         check_agreement(policy, LocalEngine(policy))
 
 

@@ -350,7 +350,7 @@ def test_a_missing_table_is_reported(tmp_path, table):
         for key, value in (copy("_tiny") | copy("search_qa")).items()
         if key not in ("extends", table)
     }
-    with pytest.raises(BadData, match=f"mine.toml: .*has no (table|key) '{table}|needs"):
+    with pytest.raises(BadData, match=f"mine.toml: .*has no (table|key) '{table}|is required"):
         read_recipe(write(tmp_path, "mine", whole))
 
 
