@@ -117,7 +117,16 @@ def test_horizon_ends_a_game(run: Run) -> None:
     assert "out of steps after 2 of 2 steps, score 0.00" in done.stdout and done.returncode == 0
 
 
-@pytest.mark.parametrize("typed", ["", "Thought: unfinished", b"\xff\xfe\x00\n", "\x1b[31mred\n"])
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "",
+        "Thought: unfinished",
+        b"\xff\xfe\x00\n",
+        "\x1b[31mred\n",
+        *(pytest.param(t, marks=pytest.mark.slow) for t in ("search[a]", "\n\n")),
+    ],
+)
 def test_end_of_input_is_a_clean_end(run: Run, typed: str | bytes) -> None:
     done = run("play", "tstar/HotpotQA", "--seed", "1", stdin=typed)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.rstrip().endswith("bye")

@@ -157,13 +157,14 @@ PREFIXES = ("", "Action: ", "Thought: x\nAction: search[", "<think>")
 FAMILIES = ("sokoban-easy", "blocksworld-stack", "alfworld", "webshop", "hotpotqa")
 
 
+@pytest.mark.parametrize("apart", [2, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_reads_rows_of_equal_characters_in_linear_time(name: str) -> None:
+def test_every_family_reads_rows_of_equal_characters_in_linear_time(name: str, apart: int) -> None:
     env = make(find_entry(name).id)
     env.reset(options={"task": 0})
     start = env.snapshot()
     for prefix in PREFIXES:
-        for unit in UNITS[::2] if prefix == PREFIXES[1] else UNITS[::6]:
+        for unit in UNITS[::apart] if prefix == PREFIXES[1] else UNITS[:: 2 + 2 * apart]:
             reply = prefix + unit * (SIZES[-1] // len(unit))
             took = seconds(lambda reply=reply: env.step(reply))
             env.restore(start)
