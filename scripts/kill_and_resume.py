@@ -38,7 +38,7 @@ SMALL = (
     "--tree.kl-samples 2 --tree.statistics-everywhere "
     "--evaluation.tasks 2 --evaluation.samples 1"
 ).split()
-ALGORITHMS = ["grpo", "dapo", "dapo-paper", "gigpo", "ppo"]
+ALGORITHMS = ["grpo", "dapo", "dapo-paper", "gigpo", "hgpo", "graphgpo", "ppo"]
 LOGS = ("metrics.jsonl", "episodes.jsonl")
 # Entries that hold clock times, and the sums of files, which are compared themselves.
 CLOCKS = {"seconds", "wall_seconds", "sha256", "state_sha256"}

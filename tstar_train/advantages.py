@@ -1,9 +1,9 @@
-"""Advantages: formulas of GRPO, DAPO, GiGPO, T-STAR's trees and GAE."""
+"""Advantages: formulas of GRPO, DAPO, GiGPO, HGPO, GraphGPO, ECPO, T-STAR's trees and GAE."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Hashable, Sequence
 from typing import Literal, get_args
 
@@ -54,6 +54,43 @@ def gae(
         advantages[..., t] = next_advantage
     advantages = np.where(own, advantages, 0.0)
     return advantages, np.where(own, advantages + value, 0.0)
+
+
+def turn_gae(
+    rewards: ArrayLike, values: ArrayLike, lengths: Sequence[int], gamma: float, lam: float
+) -> tuple[Floats, Floats]:
+    """Generalised advantage estimation over turns: a whole reply is one action.
+
+    delta_h = r_h + gamma V_{h+1} - V_h and A_h = delta_h + gamma lam A_{h+1}, where V_h is the value before the first token of turn h.
+
+    Args:
+        rewards: [turns].
+        values: [T], the critic's value before each token of the policy; those after a turn's first are not read.
+        lengths: number of tokens of each turn, at least 1, T together.
+        gamma: discount per turn.
+        lam: the lambda of GAE, per turn.
+
+    Returns:
+        (advantages, returns), both [T] float64: A_h at every token of turn h, and the target A_h + V_h at its first token, NaN (no target)
+        at its others.
+
+    Raises:
+        ValueError: the lengths do not line up with the rewards and values.
+
+    Source: Turn-PPO (arXiv 2512.17008), its formulas as third parties quote them (no public code was found); its GAE and one value per turn
+    are these. Choices: the targets are GAE's as in `gae` (quoted: the discounted returns, which they are with lam 1).
+    """
+    reward, value = _vector("rewards", rewards), _vector("values", values)
+    if len(lengths) != len(reward) or sum(lengths) != len(value) or min(lengths, default=1) < 1:
+        raise ValueError(
+            f"{len(reward)} rewards and {len(value)} values for turns of {list(lengths)} tokens: give one reward per turn, one value per "
+            "token, and no empty turn"
+        )
+    first = np.cumsum([0, *lengths])[:-1].astype(np.int64)
+    advantages, targets = gae(reward, value[first], np.ones(len(reward)), gamma, lam)
+    returns = np.full(len(value), np.nan)
+    returns[first] = targets
+    return np.repeat(advantages, lengths), returns
 
 
 def whiten(values: ArrayLike, mask: ArrayLike, eps: float = 1e-8) -> Floats:
@@ -215,6 +252,188 @@ def gigpo_step(
     if len(anchors) != len(groups):
         raise ValueError(f"{len(anchors)} anchors for {len(groups)} groups: give one of each per step")
     return grpo(values, list(zip(groups, anchors, strict=True)), eps, scale=mode == "mean_std_norm")
+
+
+def calibrated(
+    credit: ArrayLike,
+    states: Sequence[Hashable],
+    actions: Sequence[Hashable],
+    shrink: float | None = None,
+    gate: float | None = None,
+) -> Floats:
+    """Calibrate step credit by its evidence, as ECPO does: rare actions and noisy states count less.
+
+    In a state s with mean credit m, n_u turns took action u, with mean credit c_u. Shrinkage gives each of them
+    m + n_u / (n_u + shrink) (c_u - m). The variance gate then multiplies by tanh(n_s / gate) B / (B + W): n_s turns began in s, B is the
+    variance of their actions' means, W the variance within actions.
+
+    Args:
+        credit: [N], of each step against the others from its state (`gigpo_step`).
+        states: N hashable keys, as the steps were compared.
+        actions: N hashable actions.
+        shrink: pseudo-count (kappa, 2 in the paper), 0 or more; None leaves each step its own credit.
+        gate: number of turns at which the gate opens (tau), above 0; None leaves the gate out.
+
+    Returns:
+        [N] float64.
+
+    Raises:
+        ValueError: lengths differ, or `shrink` or `gate` is out of range.
+
+    Source: ECPO (arXiv 2606.05885), its formulas as two independent summaries quote them (no public code was found). Choices, where those
+    are silent: the credit is shrunk after the state's own normalisation, since normalising shrunken estimates by their own spread
+    would undo the shrinkage; B and W weigh each turn the same, measured before it.
+    """
+    values = _vector("credit", credit)
+    if len(actions) != len(values):
+        raise ValueError(f"{len(actions)} actions for {len(values)} values: give one per value")
+    if shrink is not None and not shrink >= 0:
+        raise ValueError(f"shrink is {shrink}: it must be 0 or more, or None")
+    if gate is not None and not gate > 0:
+        raise ValueError(f"gate is {gate}: it must be above 0, or None")
+    result = values.copy()
+    for rows in _rows_by(states, len(values), "states"):
+        own, centre = values[rows], values[rows].mean()
+        means, counts = np.zeros(len(rows)), np.zeros(len(rows))
+        for taken in _rows_by([actions[row] for row in rows], len(rows), "actions"):
+            means[taken], counts[taken] = own[taken].mean(), len(taken)
+        if shrink is not None:
+            result[rows] = centre + counts / (counts + shrink) * (means - centre)
+        if gate is not None:
+            between, within = np.mean((means - centre) ** 2), np.mean((own - means) ** 2)
+            signal = between / (between + within) if between > 0 else 0.0
+            result[rows] *= math.tanh(len(rows) / gate) * signal
+    return result
+
+
+def hgpo_step(
+    returns: ArrayLike,
+    contexts: Sequence[Sequence[Hashable]],
+    power: float = 1.0,
+    mode: StepMode = "mean_std_norm",
+    eps: float = 1e-6,
+    *,
+    actions: Sequence[Hashable] | None = None,
+    shrink: float | None = None,
+    gate: float | None = None,
+) -> Floats:
+    """HGPO's step-level advantage: a step is compared at several levels, by its last states.
+
+    Level d compares the steps of one group whose last d states are equal, as `gigpo_step` does. The advantage is the mean over levels,
+    weighted by (d + 1)^power. A level counts for a step only if steps were compared there and their returns differ.
+
+    Args:
+        returns: [N], the discounted return of each step.
+        contexts: per step the states that led to it, oldest first and its own last; as many as there are levels, fewer near a start.
+        power: exponent of the weights (alpha); 0 weighs all levels alike.
+        mode: as in `gigpo_step`.
+        eps: added to the standard deviation.
+        actions: N hashable actions, for `shrink` and `gate`.
+        shrink: as in `calibrated`, at every level.
+        gate: as in `calibrated`, at every level.
+
+    Returns:
+        [N] float64, 0 for a step that no level compares; with one level `gigpo_step`.
+
+    Raises:
+        ValueError: an unknown mode, lengths that differ, or an option out of range.
+
+    Source: HGPO (arXiv 2602.22817), `recipe/hgpo/core_hgpo.py` of verl-agent, read in a public copy. Choices: the standard deviation
+    is the sample's, as in GiGPO (there: the population's); a level is left out if all returns in it are equal (there: if the step's
+    advantage is exactly 0).
+    """
+    values = _vector("returns", returns)
+    if len(contexts) != len(values):
+        raise ValueError(f"{len(contexts)} contexts for {len(values)} returns: give one per step")
+    if actions is None and (shrink is not None or gate is not None):
+        raise ValueError("shrink and gate compare actions: give actions, one per step")
+    total, weights = np.zeros(len(values)), np.zeros(len(values))
+    for depth in range(1, max(map(len, contexts), default=0) + 1):
+        # Too short a past is nobody's equal at this level: a name of its own leaves the step uncompared.
+        names: list[Hashable] = [
+            tuple(context[-depth:]) if len(context) >= depth else row for row, context in enumerate(contexts)
+        ]
+        credit = gigpo_step(values, names, [0] * len(names), mode, eps)
+        counts = np.zeros(len(values))
+        for rows in _rows_by(names, len(names), "contexts"):
+            counts[rows] = (depth + 1) ** power if credit[rows].any() else 0.0
+        if actions is not None:
+            credit = calibrated(credit, names, actions, shrink, gate)
+        total += counts * credit
+        weights += counts
+    return total / np.where(weights > 0, weights, 1.0)
+
+
+def goal_distances(
+    before: Sequence[Hashable], after: Sequence[Hashable], goal: Hashable
+) -> dict[Hashable, int]:
+    """Compute the number of steps from each state to the goal, in the graph that steps of a group form.
+
+    Args:
+        before: N states in which steps were taken.
+        after: N states they led to.
+        goal: the state that successful steps lead to.
+
+    Returns:
+        The fewest steps by state; one more than the largest of these where no way is known.
+
+    Raises:
+        ValueError: lengths that differ.
+
+    Source: `all_to_target_shortest_paths` of `recipe/GraphGPO/core_graph.py` (see `graphgpo_step`), with steps of cost 1.
+    """
+    if len(before) != len(after):
+        raise ValueError(
+            f"{len(before)} states before for {len(after)} states after: give one of each per step"
+        )
+    sources: defaultdict[Hashable, list[Hashable]] = defaultdict(list)
+    for state, following in zip(before, after, strict=True):
+        sources[following].append(state)
+    distances, queue = {goal: 0}, deque([goal])
+    while queue:
+        state = queue.popleft()
+        for source in sources[state]:
+            if source not in distances:
+                distances[source] = distances[state] + 1
+                queue.append(source)
+    beyond = max(distances.values()) + 1
+    return distances | {state: beyond for state in (*before, *after) if state not in distances}
+
+
+def graphgpo_step(
+    before: Sequence[Hashable],
+    after: Sequence[Hashable],
+    goal: Hashable,
+    decay: float = 0.1,
+    eps: float = 1e-6,
+) -> Floats:
+    """GraphGPO's step-level advantage: how near to the goal a step led, against the steps from its state.
+
+    A step from s to s' scores decay^(d(s') - d(s) + 1) with d of `goal_distances`; the advantage is the score minus the mean of all steps
+    from s, divided by (their standard deviation + eps).
+
+    Args:
+        before: N states in which the steps of one group were taken.
+        after: N states they led to.
+        goal: the state that successful steps lead to; nobody leaves it.
+        decay: omega, above 0 up to 1.
+        eps: added to the standard deviation.
+
+    Returns:
+        [N] float64, 0 for a state that was left once, and everywhere if no step leads to the goal.
+
+    Raises:
+        ValueError: lengths that differ, or `decay` out of range.
+
+    Source: GraphGPO (arXiv 2605.26684), `compute_graph_path_returns` of `recipe/GraphGPO/core_graph.py` of verl-agent with
+    `normalize_distance`, read in a public copy. Its default score, 10 decay^d(s'), has the same z-score but for eps, which erases the
+    differences more than seven steps from the goal. Choice: the first, and no factor 10, which the z-score does not see either.
+    """
+    if not 0 < decay <= 1:
+        raise ValueError(f"decay is {decay}: it must be above 0 and at most 1")
+    distances = goal_distances(before, after, goal)
+    scores = [decay ** (distances[b] - distances[a] + 1) for a, b in zip(before, after, strict=True)]
+    return grpo(scores, before, eps)
 
 
 def below_zero(advantages: Floats, weight: float) -> Floats:

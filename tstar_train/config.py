@@ -221,10 +221,13 @@ class PPOConfig:
     """Critic model. shared: a value head on the policy's own layers; separate: a model of its own, initialised as a copy of the policy."""
     critic_learning_rate: Annotated[float, FROM_0] = 1e-5
     """Learning rate of a separate critic; a shared critic uses the policy's."""
+    level: Literal["token", "turn"] = "token"
+    """Steps of generalised advantage estimation (GAE). token: every token is an action; turn: a whole reply is, with one value, and its
+    tokens share the advantage (Turn-PPO)."""
     gamma: Annotated[float, ABOVE_0_TO_1] = 1.0
-    """Discount factor per token, above 0 up to 1."""
+    """Discount factor per token, or per turn with --ppo.level turn, above 0 up to 1."""
     lam: Annotated[float, SHARE] = 1.0
-    """Lambda of generalised advantage estimation (GAE), 0 to 1: 1 uses the returns to the end of the episode, 0 one token ahead."""
+    """Lambda of GAE, 0 to 1: 1 uses the returns to the end of the episode, 0 one token (or turn) ahead."""
     whiten: bool = True
     """Normalise the advantages of an iteration to mean 0 and variance 1."""
     value_weight: Annotated[float, FROM_0] = 0.5
@@ -257,6 +260,45 @@ class GiGPOConfig:
     """Normalisation of both advantages. mean_norm: subtract the group's mean; mean_std_norm: also divide by its standard deviation."""
     inner: Annotated[int, Range(2)] = 2  # a turn that is compared with itself alone has advantage 0
     """Minimum number of turns in the same state that form a step-level group, 2 or more (inner group in the T-STAR paper)."""
+    shrink: Annotated[float | None, FROM_0] = None
+    """Pseudo-count of ECPO's shrinkage: an action taken n times in a state gets n / (n + shrink) of its mean step credit (2 in the paper).
+    None: each turn keeps its own credit."""
+    gate: Annotated[float | None, ABOVE_0] = None
+    """Number of visits at which ECPO's variance gate opens: the step credit of a state visited n times is multiplied by tanh(n / gate) and
+    by the part of its variance that lies between actions. None: no gate."""
+
+
+@dataclass(frozen=True)
+class HGPOConfig:
+    """Step-level advantages among turns with the same last states, at several levels (``--algo hgpo``)."""
+
+    step_weight: Annotated[float, FROM_0] = 1.0
+    """Weight of the step-level advantage."""
+    episode_weight: Annotated[float, FROM_0] = 0.0
+    """Weight of the episode-level advantage (as GiGPO's), which the published runs leave out. T-STAR replaces that term, whatever its
+    weight."""
+    gamma: Annotated[float, ABOVE_0_TO_1] = 0.95
+    """Discount factor per turn of the step returns, above 0 up to 1."""
+    history: Annotated[int, FROM_0] = 2
+    """Number of earlier states that the finest level compares; 0: the present state alone, as GiGPO."""
+    weight_power: Annotated[float, FROM_0] = 1.0
+    """Exponent of the levels' weights: with j equal states a level weighs (j + 1)^weight_power; 0: all alike (alpha in the paper)."""
+    mode: Literal["mean_norm", "mean_std_norm"] = "mean_std_norm"
+    """Normalisation at each level. mean_norm: subtract the mean; mean_std_norm: also divide by the standard deviation."""
+    shrink: Annotated[float | None, FROM_0] = None
+    """As --gigpo.shrink, at every level."""
+    gate: Annotated[float | None, ABOVE_0] = None
+    """As --gigpo.gate, at every level."""
+
+
+@dataclass(frozen=True)
+class GraphGPOConfig:
+    """Step-level advantages from the shortest known way to success (``--algo graphgpo``)."""
+
+    step_weight: Annotated[float, FROM_0] = 1.0
+    """Weight of the step-level advantage relative to the episode-level advantage."""
+    decay: Annotated[float, ABOVE_0_TO_1] = 0.1
+    """Factor on a step's score for each further step to success, above 0 up to 1 (omega in the paper)."""
 
 
 @dataclass(frozen=True)
@@ -337,8 +379,8 @@ class Config:
     model: Annotated[str, tyro.conf.Suppress] = "auto"
     """auto, tiny, or a Hugging Face causal LM by name or path."""
     algo: str = "grpo"
-    """Base algorithm: grpo, dapo, dapo-paper, gigpo or ppo (docs/algorithms.md explains each and lists the options it sets), or one of your
-    own as module:Class (docs/adding_an_algorithm.md)."""
+    """Base algorithm: grpo, dapo, dapo-paper, gigpo, hgpo, graphgpo or ppo (docs/algorithms.md explains each and lists the options it
+    sets), or one of your own as module:Class (docs/adding_an_algorithm.md)."""
     tstar: bool = True
     """Use T-STAR on top of the base algorithm; off: the base algorithm alone. It cannot be used with ppo, where it is off."""
     engine: str = "local"
@@ -387,6 +429,8 @@ class Config:
     ppo: PPOConfig = field(default_factory=PPOConfig)
     dapo: DAPOConfig = field(default_factory=DAPOConfig)
     gigpo: GiGPOConfig = field(default_factory=GiGPOConfig)
+    hgpo: HGPOConfig = field(default_factory=HGPOConfig)
+    graphgpo: GraphGPOConfig = field(default_factory=GraphGPOConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
 
     @property

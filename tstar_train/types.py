@@ -114,7 +114,7 @@ class TokenSequence:
         advantages: per position.
         weight: of each of its tokens in the base loss, a weighted mean.
         values: the critic's values before each position; empty without a critic.
-        returns: targets of the values; empty without a critic.
+        returns: targets of the values, NaN at a token of the policy that has none; empty without a critic.
         old_logprobs: log-probabilities per position under the policy before the update, as the trainer computes them; empty where
             ``logprobs`` are those.
     """

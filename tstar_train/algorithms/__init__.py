@@ -16,6 +16,8 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "dapo": {"optim.clip_low": 0.2, "optim.clip_high": 0.28, "optim.aggregation": "token-mean"},
     "dapo-paper": {"optim.clip_low": 0.2, "optim.clip_high": 0.2, "optim.aggregation": "token-mean"},
     "gigpo": {},
+    "hgpo": {},
+    "graphgpo": {},
     "ppo": {"tstar": False},
 }
 
@@ -30,6 +32,14 @@ def _built_in(name: str) -> type[Algorithm]:
         from tstar_train.algorithms.gigpo import GiGPO
 
         return GiGPO
+    if name == "hgpo":
+        from tstar_train.algorithms.hgpo import HGPO
+
+        return HGPO
+    if name == "graphgpo":
+        from tstar_train.algorithms.graphgpo import GraphGPO
+
+        return GraphGPO
     if name == "ppo":
         from tstar_train.algorithms.ppo import PPO
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tstar_train.advantages import discounted_returns, gigpo_step, grpo
+from tstar_train.advantages import calibrated, discounted_returns, gigpo_step, grpo
 from tstar_train.algorithms.base import Advantages, Algorithm, whole_episode
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ class GiGPO(Algorithm):
 
     The episode-level term compares rewards within the group. The step-level term compares a turn's discounted return with those of all
     turns of the group that began in the same state, at any depth; it is weighted by ``step_weight``. ``mode`` decides for both whether to
-    divide by the standard deviation.
+    divide by the standard deviation. ``shrink`` and ``gate`` calibrate the step-level term by its evidence
+    (ECPO, ``advantages.calibrated``).
 
     The T-STAR paper's "outer group size 4 and inner group size 2, 8 trajectories per task" does not exist in GiGPO, whose inner groups
     are as large as a state is common. We read it as ``rollout.group_size`` 8 = 4 x 2, and ``inner`` 2 as the minimum number of turns in a
@@ -44,6 +45,7 @@ class GiGPO(Algorithm):
             for place, anchor in enumerate(anchors)
         ]
         flat = gigpo_step(np.concatenate(returns), names, [0] * len(names), options.mode)
+        flat = calibrated(flat, names, actions_taken(group), options.shrink, options.gate)
         ends = np.cumsum([len(r) for r in returns])[:-1]
         return [options.step_weight * part for part in np.split(flat, ends)]
 
@@ -53,3 +55,8 @@ def turn_rewards(trajectory: Trajectory) -> list[float]:
     rewards = [turn.shaping for turn in trajectory.turns]
     rewards[-1] += trajectory.reward - sum(rewards)
     return rewards
+
+
+def actions_taken(group: Sequence[Trajectory]) -> list[Hashable]:
+    """List each turn's action over all members, as they are told apart; all invalid ones are one, None."""
+    return [step.action if step.action_valid else None for t in group for step in t.steps[: len(t.turns)]]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from tstar_train.advantages import below_zero, gae, whitened
+from tstar_train.advantages import Floats, below_zero, gae, turn_gae, whitened
 from tstar_train.algorithms.base import Advantages, Algorithm, whole_episode
 from tstar_train.algorithms.gigpo import turn_rewards
 
@@ -22,7 +22,8 @@ class PPO(Algorithm):
     """PPO with a critic: generalised advantage estimation (``gae``) over the policy's tokens.
 
     Tokens of the environment are skipped. Advantages are whitened over all tokens of the iteration. A turn's reward is at its last token.
-    T-STAR does not apply: there is no episode-level term to replace.
+    With ``level`` turn a whole reply is one action (Turn-PPO, ``turn_gae``); the ratio is still clipped token by token, where Turn-PPO
+    clips that of whole replies. T-STAR does not apply: there is no episode-level term to replace.
     """
 
     needs_values = True
@@ -39,11 +40,7 @@ class PPO(Algorithm):
         options = self.config.ppo
         advantages = []
         for trajectory, rows in episodes:
-            mask = np.concatenate([s.response_mask for s in rows])
-            rewards = rewards_by_token(trajectory, rows)
-            raw, returns = gae(
-                rewards, np.concatenate([s.values for s in rows]), mask, options.gamma, options.lam
-            )
+            raw, returns = self._estimate(trajectory, rows)
             advantages.append(raw)
             for sequence, part in zip(
                 rows, np.split(returns, np.cumsum([len(s.ids) for s in rows])[:-1]), strict=True
@@ -58,6 +55,20 @@ class PPO(Algorithm):
                 rows, np.split(weighed, np.cumsum([len(s.ids) for s in rows])[:-1]), strict=True
             ):
                 sequence.advantages = [a + b for a, b in zip(sequence.advantages, part.tolist(), strict=True)]
+
+    def _estimate(self, trajectory: Trajectory, rows: Sequence[TokenSequence]) -> tuple[Floats, Floats]:
+        """Compute (advantages, value targets) at each position of an episode's rows."""
+        options = self.config.ppo
+        mask = np.concatenate([s.response_mask for s in rows]).astype(bool)
+        values = np.concatenate([s.values for s in rows])
+        if options.level == "token":
+            return gae(rewards_by_token(trajectory, rows), values, mask, options.gamma, options.lam)
+        advantages, returns = np.zeros(len(mask)), np.zeros(len(mask))
+        lengths = [len(turn.reply) for turn in trajectory.turns]
+        advantages[mask], returns[mask] = turn_gae(
+            turn_rewards(trajectory), values[mask], lengths, options.gamma, options.lam
+        )
+        return advantages, returns
 
     def terms(self) -> list[Term]:
         """See ``Algorithm``: the policy's and the critic's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -204,11 +205,13 @@ class Totals:
         weight: summed weights of the response tokens.
         tokens: number of response tokens.
         pairs: number of preference pairs.
+        targets: number of response tokens with a target of the critic's value.
     """
 
     weight: float
     tokens: float
     pairs: float
+    targets: float = 1.0
 
 
 def split_minibatches(sequences: Sequence[TokenSequence], pairs: Sequence[Graft], steps: int) -> list[Step]:
@@ -278,7 +281,7 @@ class SequenceMicroBatch(MicroBatch):
         advantages: advantage of each token.
         weight: weight of each token in the loss's weighted mean.
         old_values: the critic's values before the update; 0 without a critic.
-        returns: targets of the critic's values.
+        returns: targets of the critic's values, NaN where there is none.
         copies: the rows, each with all sequences that share its ids.
         first: True for the step's first micro-batch.
     """
@@ -354,7 +357,7 @@ def sequence_micro_batches(
             advantages=_own_values(every, [s.advantages for s in every], device),
             weight=_own_values(every, [[s.weight] * len(s.ids) for s in every], device),
             old_values=_own_values(every, [s.values or [0.0] * len(s.ids) for s in every], device),
-            returns=_own_values(every, [s.returns or [0.0] * len(s.ids) for s in every], device),
+            returns=_own_values(every, [s.returns or [math.nan] * len(s.ids) for s in every], device),
             copies=part,
             first=number == 0,
         )

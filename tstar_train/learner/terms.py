@@ -94,7 +94,7 @@ class KLTerm:
 
 
 class ValueTerm:
-    """Value loss of the critic, a mean over the tokens (``losses.value_loss``).
+    """Value loss of the critic, a mean over the tokens that have a target (``losses.value_loss``).
 
     Args:
         weight: weight of the value loss in the total loss.
@@ -120,15 +120,16 @@ class ValueTerm:
             raise ValueError("the value term needs a critic: give the learner one")
         values = outputs.values[micro.which]
         require_finite(values, "the critic's values")
+        aimed = ~torch.isnan(micro.returns)
         result = value_loss(
             values,
             micro.returns,
             micro.old_values,
-            torch.ones_like(values),
+            aimed,
             clip=self._clip,
-            denominator=totals.tokens,
+            denominator=totals.targets,
         )
-        share = len(values) / totals.tokens
+        share = int(aimed.sum()) / totals.targets
         measured = {
             "value_loss": result.loss.item(),
             "value_clip_fraction": float(result.clip_fraction) * share,

@@ -197,9 +197,15 @@ def update(
 
 def totals_of(step: Step, world: Communicator) -> Totals:
     """Compute the denominators of a step's losses over all ranks; at least 1, so that an empty step has loss 0."""
-    counts = [step.weight, float(sum(s.num_response_tokens for s in step.sequences)), float(len(step.pairs))]
-    weight, tokens, pairs = world.all_reduce(torch.tensor(counts, dtype=torch.float64)).tolist()
-    return Totals(weight or 1.0, tokens or 1.0, pairs)
+    own = sum(s.num_response_tokens for s in step.sequences)
+    aimed = sum(
+        m and not math.isnan(r)
+        for s in step.sequences
+        for m, r in zip(s.response_mask, s.returns, strict=False)
+    )
+    counts = torch.tensor([step.weight, own, len(step.pairs), aimed], dtype=torch.float64)
+    weight, tokens, pairs, targets = world.all_reduce(counts).tolist()
+    return Totals(weight or 1.0, tokens or 1.0, pairs, targets or 1.0)
 
 
 def needed(sequences: Sequence[TokenSequence], terms: Sequence[Term]) -> list[TokenSequence]:

@@ -193,7 +193,7 @@ def test_a_group_without_a_tree_has_the_trees_credit():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("grop", "grpo, dapo, dapo-paper, gigpo, ppo, or module:Class"),
+        ("grop", "grpo, dapo, dapo-paper, gigpo, hgpo, graphgpo, ppo, or module:Class"),
         ("no_such_module:RLOO", "PYTHONPATH"),
         ("rloo:Other", "has no attribute 'Other'"),
         ("rloo:np", "no subclass"),

@@ -27,7 +27,9 @@ from tstar_train.run import resume_run, train
 from tstar_train.types import join_rows, rows_of
 
 COMBINATIONS = [
-    (algo, tstar) for algo in ("grpo", "dapo", "dapo-paper", "gigpo") for tstar in (False, True)
+    (algo, tstar)
+    for algo in ("grpo", "dapo", "dapo-paper", "gigpo", "hgpo", "graphgpo")
+    for tstar in (False, True)
 ] + [("ppo", False)]
 
 
@@ -175,7 +177,7 @@ def test_ppo_carries_no_tstar_and_says_so():
     ):
         check(Config(env="hotpotqa", algo="ppo", tstar=True))
     check(with_algorithm(Config(env="hotpotqa"), "ppo"))
-    assert set(ALGORITHMS) == {"grpo", "dapo", "dapo-paper", "gigpo", "ppo"}
+    assert set(ALGORITHMS) == {"grpo", "dapo", "dapo-paper", "gigpo", "hgpo", "graphgpo", "ppo"}
 
 
 def test_tasks_divide_by_processes():

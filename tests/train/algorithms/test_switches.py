@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(
     not has_tiny("search_qa") or not has_tiny("sokoban"), reason="the package has no tiny weights yet"
 )
 
-ALGORITHMS = ("grpo", "dapo", "dapo-paper", "gigpo")
+ALGORITHMS = ("grpo", "dapo", "dapo-paper", "gigpo", "hgpo", "graphgpo")
 # The second of three iterations: there dapo-paper samples at 0.75.
 ITERATION, ITERATIONS = 1, 3
 # Which training tasks: some with members that win and others that lose, whose ways part with thoughts and meet again.
