@@ -11,12 +11,17 @@ from hypothesis import strategies as st
 
 from tstar_train.advantages import (
     below_zero,
+    calibrated,
     discounted_returns,
     gae,
     gigpo_step,
+    goal_distances,
+    graphgpo_step,
     grpo,
+    hgpo_step,
     relative_weight_change,
     reward_moments,
+    turn_gae,
     whiten,
 )
 from tstar_train.tree import build_tree
@@ -85,6 +90,161 @@ def test_gigpo_groups_equal_states_at_any_time_within_a_task() -> None:
         gigpo_step(returns, anchors, groups, "std")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="4 anchors for 5 groups"):
         gigpo_step(returns, anchors[:4], groups)
+
+
+def test_hgpo_weighs_levels_by_hand() -> None:
+    # Three steps from "s", two of them from "a" before it; the third began its episode there.
+    returns, contexts = [1.0, 0.0, 0.5, 0.7], [("a", "s"), ("a", "s"), ("s",), ("b",)]
+    # By "s": mean .5, weight 2; by "a", "s": mean .5, weight 3. The third step is the mean of the first level, the fourth met by none.
+    assert hgpo_step(returns, contexts, mode="mean_norm") == pytest.approx([0.5, -0.5, 0.0, 0.0])
+    uneven = [1.0, 0.0, 0.2, 0.7]
+    # By "s": mean .4; by "a", "s": mean .5.
+    by_hand = [(2 * 0.6 + 3 * 0.5) / 5, (2 * -0.4 + 3 * -0.5) / 5, -0.2, 0.0]
+    assert hgpo_step(uneven, contexts, mode="mean_norm") == pytest.approx(by_hand)
+    alike = [(0.6 + 0.5) / 2, (-0.4 - 0.5) / 2, -0.2, 0.0]
+    assert hgpo_step(uneven, contexts, 0.0, "mean_norm") == pytest.approx(alike)
+    # A level whose returns are all equal says nothing and weighs nothing.
+    equal = [1.0, 1.0, 0.1, 0.7]
+    assert hgpo_step(equal, contexts, mode="mean_norm") == pytest.approx([0.3, 0.3, -0.6, 0.0])
+    std = math.sqrt((0.6**2 + 0.4**2 + 0.2**2) / 2)
+    third = hgpo_step(uneven, contexts)[2]
+    assert third == pytest.approx(-0.2 / (std + 1e-6))
+    with pytest.raises(ValueError, match="3 contexts for 4 returns"):
+        hgpo_step(returns, contexts[:3])
+    with pytest.raises(ValueError, match="give actions"):
+        hgpo_step(returns, contexts, shrink=2.0)
+
+
+def test_hgpo_calibrates_each_level() -> None:
+    # Both levels compare the first two steps; an action taken once by one of them weighs 1 / (1 + 1).
+    returns, contexts = [1.0, 0.0], [("a", "s"), ("a", "s")]
+    got = hgpo_step(returns, contexts, mode="mean_norm", actions=["x", "y"], shrink=1.0)
+    assert got == pytest.approx([0.25, -0.25])
+    gated = hgpo_step(returns, contexts, mode="mean_norm", actions=["x", "x"], gate=1.0)
+    assert not gated.any(), "one action, so all variance is noise"
+
+
+def test_shrinkage_and_the_variance_gate_by_hand() -> None:
+    credit, states = [0.5, 0.3, -0.4, -0.4, 0.7], ["s"] * 4 + ["t"]
+    actions = ["x", "x", "y", "z", "x"]
+    # x was taken twice in s, its mean is .4; y and z once. t was left once.
+    shrunk = calibrated(credit, states, actions, shrink=2.0)
+    assert shrunk == pytest.approx([0.4 / 2, 0.4 / 2, -0.4 / 3, -0.4 / 3, 0.7])
+    assert calibrated(credit, states, actions).tolist() == credit
+    assert calibrated(credit, states, actions, shrink=0.0) == pytest.approx([0.4, 0.4, -0.4, -0.4, 0.7])
+    # Between actions .4^2, within them (.1^2 + .1^2) / 4.
+    between, within = 0.16, 0.005
+    factor = math.tanh(4 / 3) * between / (between + within)
+    gated = calibrated(credit, states, actions, gate=3.0)
+    assert gated == pytest.approx([*(factor * c for c in credit[:4]), 0.0])
+    both = calibrated(credit, states, actions, shrink=2.0, gate=3.0)
+    assert both[:4] == pytest.approx(factor * shrunk[:4]), "the gate measures what was not shrunk"
+    with pytest.raises(ValueError, match="shrink is -1"):
+        calibrated(credit, states, actions, shrink=-1)
+    with pytest.raises(ValueError, match="gate is 0"):
+        calibrated(credit, states, actions, gate=0)
+    with pytest.raises(ValueError, match="4 actions for 5 values"):
+        calibrated(credit, states, actions[:4])
+    with pytest.raises(ValueError, match="4 states for 5 values"):
+        calibrated(credit, states[:4], actions)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 10), st.sampled_from("st"), st.sampled_from("xyz")), min_size=1, max_size=12
+    ),
+    shrink=st.floats(0, 9),
+)
+def test_shrinking_credit_shrinks_the_mean_return_of_an_action(
+    steps: list[tuple[int, str, str]], shrink: float
+) -> None:
+    """ECPO words it as (n G + kappa m) / (n + kappa), of returns: the same, in the units of the state."""
+    returns = [float(g) for g, _, _ in steps]
+    states, actions = [s for _, s, _ in steps], [a for _, _, a in steps]
+    got = calibrated(gigpo_step(returns, states, [0] * len(steps)), states, actions, shrink=shrink)
+    for (_, state, action), credit in zip(steps, got, strict=True):
+        here = [g for g, s, _ in steps if s == state]
+        taken = [g for g, s, a in steps if (s, a) == (state, action)]
+        mean, own, n = np.mean(here), np.mean(taken), len(taken)
+        wanted = (n * own + shrink * mean) / (n + shrink) - mean
+        assert credit == pytest.approx(wanted, abs=1e-9)
+
+
+def test_graphgpo_goes_the_shortest_known_way_by_hand() -> None:
+    # S -> a -> b -> won; S -> c -> b (cut off): c is known to be two steps away from success, by the other's last step.
+    # S -> d -> S (cut off): nobody knows a way from d but back.
+    before = ["S", "a", "b", "S", "c", "S", "d"]
+    after = ["a", "b", "won", "c", "b", "d", "S"]
+    distances = goal_distances(before, after, "won")
+    assert distances == {"won": 0, "b": 1, "a": 2, "c": 2, "S": 3, "d": 4}
+    got = graphgpo_step(before, after, "won")
+    # From S: to a and c (score 1) and to d (.01).
+    scores = np.array([1.0, 1.0, 0.01])
+    z = (scores - scores.mean()) / (scores.std(ddof=1) + 1e-6)
+    assert got == pytest.approx([z[0], 0, 0, z[1], 0, z[2], 0])
+    # A dead end is one step farther than all others.
+    assert goal_distances(["S", "S"], ["won", "dead"], "won") == {"won": 0, "S": 1, "dead": 2}
+    assert not graphgpo_step(["S", "S"], ["a", "b"], "won").any(), "without a success nothing is known"
+    assert not graphgpo_step(before, after, "won", decay=1.0).any()
+    assert graphgpo_step([], [], "won").tolist() == []
+    with pytest.raises(ValueError, match="decay is 0"):
+        graphgpo_step(before, after, "won", decay=0)
+    with pytest.raises(ValueError, match="7 states before for 1 states after"):
+        goal_distances(before, after[:1], "won")
+
+
+def test_graphgpo_tells_steps_apart_far_from_the_goal() -> None:
+    # Two ways from the start of a corridor of 30 states: along it, or a bump into its wall.
+    before = [*range(30), 0]
+    after = [*range(1, 31), 0]
+    got = graphgpo_step(before, after, 30)
+    assert [got[0], got[-1]] == pytest.approx([math.sqrt(0.5), -math.sqrt(0.5)], rel=1e-5)
+    assert not got[1:-1].any()
+
+
+def test_turn_gae_by_hand() -> None:
+    # Turns of 2 and 3 tokens; the values before tokens within a turn are not read.
+    values = [0.2, 9.0, 0.6, 9.0, 9.0]
+    advantages, returns = turn_gae([0.0, 1.0], values, [2, 3], 0.5, 0.5)
+    last = 1.0 - 0.6
+    first = 0.5 * 0.6 - 0.2 + 0.25 * last
+    assert advantages == pytest.approx([first, first, last, last, last])
+    assert returns == pytest.approx([first + 0.2, np.nan, 1.0, np.nan, np.nan], nan_ok=True)
+    with pytest.raises(ValueError, match=r"turns of \[2, 2\] tokens"):
+        turn_gae([0.0, 1.0], values, [2, 2], 0.5, 0.5)
+    with pytest.raises(ValueError, match="no empty turn"):
+        turn_gae([0.0, 1.0], values, [5, 0], 0.5, 0.5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    turns=st.lists(
+        st.tuples(st.floats(-1, 1), st.lists(st.floats(-1, 1), min_size=1, max_size=4)),
+        min_size=1,
+        max_size=6,
+    ),
+    gamma=st.floats(0, 1),
+    lam=st.floats(0, 1),
+)
+def test_turn_gae_is_the_token_levels_where_they_must_agree(
+    turns: list[tuple[float, list[float]]], gamma: float, lam: float
+) -> None:
+    """At the first token of a turn with gamma and lambda 1, and everywhere for turns of one token."""
+    rewards, lengths = [r for r, _ in turns], [len(v) for _, v in turns]
+    values = [v for _, own in turns for v in own]
+    first = np.cumsum([0, *lengths])[:-1]
+    by_token = np.zeros(len(values))
+    by_token[np.cumsum(lengths) - 1] = rewards
+    advantages, returns = turn_gae(rewards, values, lengths, 1.0, 1.0)
+    token, targets = gae(by_token, values, np.ones(len(values)), 1.0, 1.0)
+    assert advantages[first] == pytest.approx(token[first], abs=1e-9)
+    assert returns[first] == pytest.approx(targets[first], abs=1e-9)
+    assert np.isnan(np.delete(returns, first)).all()
+    heads = [own[0] for _, own in turns]
+    one, aims = turn_gae(rewards, heads, [1] * len(turns), gamma, lam)
+    same, targets = gae(rewards, heads, np.ones(len(turns)), gamma, lam)
+    assert one.tolist() == same.tolist() and aims.tolist() == targets.tolist()
 
 
 @settings(max_examples=100, deadline=None)

@@ -9,19 +9,33 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from episodes import episode_of, made
 from policies import random_policy
 from rich.console import Console
 
 from tstar_envs import UnknownOption, find_entry
-from tstar_train.advantages import soft_overlong
+from tstar_train.advantages import calibrated, gigpo_step, soft_overlong
 from tstar_train.algorithms import ALGORITHMS
-from tstar_train.algorithms.gigpo import turn_rewards
+from tstar_train.algorithms.gigpo import actions_taken, turn_rewards
+from tstar_train.algorithms.graphgpo import LOST, WON, states_after
 from tstar_train.algorithms.ppo import rewards_by_token
 from tstar_train.build import trainer_of
-from tstar_train.config import Config, DAPOConfig, EvaluationConfig, GiGPOConfig, PPOConfig, RolloutConfig
+from tstar_train.config import (
+    Config,
+    DAPOConfig,
+    EvaluationConfig,
+    GiGPOConfig,
+    GraphGPOConfig,
+    HGPOConfig,
+    PPOConfig,
+    RolloutConfig,
+)
 from tstar_train.config_check import check
 from tstar_train.distributed import SingleProcess
+from tstar_train.learner.batch import Outputs, sequence_micro_batches, split_minibatches
+from tstar_train.learner.terms import ValueTerm
+from tstar_train.learner.update import totals_of
 from tstar_train.presets import choose, with_algorithm
 from tstar_train.run import resume_run, train
 from tstar_train.types import join_rows, rows_of
@@ -62,6 +76,69 @@ def test_a_long_episode_counts_once_in_gigpos_episode_term():
     short = made("gigpo").episode_advantages([episode_of("a", 1.0), episode_of("b", 0.0)])
     long = made("gigpo").episode_advantages([episode_of("a", 1.0), episode_of("bcdefghi", 0.0)])
     assert short[0][0] == long[0][0] == 0.5 and set(long[1]) == {-0.5}
+
+
+def test_gigpo_shrinks_the_credit_of_rare_actions_and_of_noisy_states():
+    group = [episode_of(["a", "won"], 1.0), episode_of(["b", "lost"], 0.0), episode_of(["b", "lost"], 0.0)]
+    for trajectory, (first, last) in zip(group, ["xp", "yq", "yq"], strict=True):
+        trajectory.steps[0].action, trajectory.steps[1].action = first, last
+    group[2].steps[1].action_valid = False
+    assert actions_taken(group) == ["x", "p", "y", "q", "y", None]
+    # Returns from the start: 1, 0, 0; x was taken once, y twice.
+    one = made("gigpo", gigpo=GiGPOConfig(gamma=1.0, shrink=1.0)).step_advantages(group)
+    assert [row[0] for row in one] == pytest.approx([2 / 3 / 2, -1 / 3 * 2 / 3, -1 / 3 * 2 / 3])
+    gated = made("gigpo", gigpo=GiGPOConfig(gamma=1.0, gate=2.0)).step_advantages(group)
+    assert [row[0] for row in gated] == pytest.approx([math.tanh(1.5) * c for c in (2 / 3, -1 / 3, -1 / 3)])
+    plain = made("gigpo", gigpo=GiGPOConfig(gamma=1.0)).step_advantages(group)
+    assert [row[0] for row in plain] == pytest.approx([2 / 3, -1 / 3, -1 / 3])
+
+
+def test_hgpo_compares_turns_with_one_past_more_than_those_with_another():
+    # start -> a -> c -> won; start -> a -> c -> lost; start -> b -> c -> lost.
+    group = [
+        episode_of(["a", "c", "won"], 1.0),
+        episode_of(["a", "c", "lost"], 0.0),
+        episode_of(["b", "c", "lost"], 0.0),
+    ]
+    one = made("hgpo", hgpo=HGPOConfig(2.0, gamma=1.0, history=1, mode="mean_norm"))
+    thirds = [2 / 3, -1 / 3, -1 / 3]
+    # "c": by itself 1, 0, 0 (weight 2); after "a" 1, 0 (weight 3), and after "b" alone.
+    at_c = [(2 * 2 / 3 + 3 * 0.5) / 5, (2 * -1 / 3 - 3 * 0.5) / 5, -1 / 3]
+    # "a" and "a" after the start are the same two turns.
+    at_second = [0.5, -0.5, 0.0]
+    for row, wanted in zip(
+        one.step_advantages(group), zip(thirds, at_second, at_c, strict=True), strict=True
+    ):
+        assert row == pytest.approx(2.0 * np.array(wanted))
+    assert not np.concatenate(one.episode_advantages(group)).any(), "as published"
+    both = made("hgpo", hgpo=HGPOConfig(episode_weight=0.5, mode="mean_norm"))
+    assert [row[0] for row in both.episode_advantages(group)] == pytest.approx([c / 2 for c in thirds])
+    shrunk = made("hgpo", hgpo=HGPOConfig(gamma=1.0, history=0, mode="mean_norm", shrink=3.0, gate=2.0))
+    flat = np.concatenate(shrunk.step_advantages(group))
+    states = [state for t in group for state in t.states_before]
+    raw = gigpo_step([t.reward for t in group for _ in range(3)], states, [0] * 9)
+    assert flat == pytest.approx(calibrated(raw, states, actions_taken(group), 3.0, 2.0))
+
+
+def test_graphgpo_credits_good_steps_of_failed_episodes():
+    # start -> a -> won; start -> a -> b (cut off); start -> b -> lost, ended by the rules in the state it was in.
+    group = [episode_of(["a", "w"], 1.0), episode_of(["a", "b"], 0.0), episode_of(["b", "b"], 0.0)]
+    group[1].episode.ended = "truncated"
+    assert [states_after(t) for t in group] == [["a", WON], ["a", "b"], ["b", LOST]]
+    one = made("graphgpo", graphgpo=GraphGPOConfig(step_weight=2.0))
+    # d: a 1, start 2, b and lost 3. From the start: a, a (score 1) and b (.01); from a: won (1) and b (.001).
+    start = 2 * 0.33 / (math.sqrt((2 * 0.33**2 + 0.66**2) / 2) + 1e-6)
+    at_a = 2 * math.sqrt(0.5)
+    first, second, third = one.step_advantages(group)
+    assert first == pytest.approx([start, at_a], rel=1e-5)
+    assert second == pytest.approx([start, -at_a], rel=1e-5)
+    assert third == pytest.approx([-2 * start, 0.0], rel=1e-5)
+    np.testing.assert_array_equal(
+        np.concatenate(one.episode_advantages(group)),
+        np.concatenate(made("grpo").episode_advantages(group)),
+    )
+    lost = [episode_of("ab", 0.0), episode_of("ac", 0.0)]
+    assert not np.concatenate(one.step_advantages(lost)).any()
 
 
 def test_dapo_keeps_groups_of_mixed_success_and_never_looks_at_a_shaped_reward():
@@ -125,6 +202,33 @@ def test_ppo_credits_tokens_by_what_the_critic_expected(whiten):
     raw = np.array([first, last])
     wanted = (raw - raw.mean()) / math.sqrt(raw.var(ddof=1) + 1e-8) if whiten else raw
     assert [row.advantages[1], row.advantages[4]] == pytest.approx([wanted[0] + 0.125, wanted[1]])
+
+
+def test_ppo_by_turns_credits_and_values_whole_replies():
+    one = made("ppo", ppo=PPOConfig(level="turn", gamma=0.5, lam=0.5, whiten=False))
+    trajectory = episode_of("ab", 1.0, replies=[2, 3])
+    [row] = join_rows(rows_of(trajectory, [0.125, 0.0]))
+    # Values before the policy's own tokens: .2 and .6 begin the turns; others are not seen.
+    row.values = [9.0, 0.2, 7.0, 9.0, 9.0, 0.6, 7.0, 7.0]
+    one.token_advantages([(trajectory, [row])], SingleProcess())
+    last = 1.0 - 0.6
+    first = 0.5 * 0.6 - 0.2 + 0.25 * last
+    own = [a for a, m in zip(row.advantages, row.response_mask, strict=True) if m]
+    assert own == pytest.approx([first + 0.125] * 2 + [last] * 3)
+    assert row.returns == pytest.approx(
+        [0, first + 0.2, math.nan, 0, 0, 1.0, math.nan, math.nan], nan_ok=True
+    )
+    # The critic learns these two values, and their mean: what it says within a reply has no gradient.
+    [step] = split_minibatches([row], [], 1)
+    totals = totals_of(step, SingleProcess())
+    assert (totals.tokens, totals.targets) == (5.0, 2.0)
+    [micro] = sequence_micro_batches(step.sequences, 100, 1.0, 0, torch.device("cpu"))
+    values = torch.tensor([0.3, 5.0, 0.5, 5.0, 5.0], requires_grad=True)
+    loss, figures = ValueTerm(0.5, None)(Outputs(torch.zeros(5), torch.zeros(5), values), micro, totals, None)
+    by_hand = 0.5 * ((0.3 - first - 0.2) ** 2 + (0.5 - 1.0) ** 2) / 2
+    assert loss.item() == pytest.approx(0.5 * by_hand) and figures["value_loss"] == pytest.approx(by_hand)
+    loss.backward()
+    assert [bool(g) for g in values.grad] == [True, False, True, False, False]
 
 
 def small(env, algo, tstar, iterations=2):

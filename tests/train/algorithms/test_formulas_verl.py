@@ -1,4 +1,4 @@
-"""Formulas against brute-force twins of verl's and GiGPO's, written anew as plain loops from their formulas, on random input.
+"""Formulas against brute-force twins of verl's and verl-agent's (GiGPO, HGPO, GraphGPO), written anew as plain loops from their formulas, on random input.
 
 The twins keep what those do; where ours differs on purpose, a test says so.
 """
@@ -18,8 +18,19 @@ from hypothesis import strategies as st
 
 from tstar_train import advantages as module
 from tstar_train import losses
-from tstar_train.advantages import discounted_returns, gae, gigpo_step, grpo, soft_overlong, whiten, whitened
-from tstar_train.config import GiGPOConfig
+from tstar_train.advantages import (
+    discounted_returns,
+    gae,
+    gigpo_step,
+    goal_distances,
+    graphgpo_step,
+    grpo,
+    hgpo_step,
+    soft_overlong,
+    whiten,
+    whitened,
+)
+from tstar_train.config import GiGPOConfig, HGPOConfig
 from tstar_train.losses import clipped_policy_loss, kl_k3, value_loss
 
 unhurried = settings(deadline=None)
@@ -300,6 +311,116 @@ def test_an_episode_that_was_compared_with_nothing_has_no_credit_where_gigpo_kee
     lone = [episode_of("ab", 1.0)]
     assert gigpo_episode([Row(0, 0, "s", 0.0, 1.0), Row(0, 0, "a", 1.0, 1.0)], "mean_norm") == [1.0, 1.0]
     assert not np.concatenate(made("gigpo").episode_advantages(lone)).any()
+
+
+def hgpo_of_step(episodes, history, alpha, divide):
+    """hgpo_advantage_estimate of one task: episodes of (state, return); every level of equal last states a step has a part in.
+
+    As there but for what `hgpo_step` names: the sample's standard deviation, and levels of equal returns are left out.
+    """
+    result = []
+    for episode in episodes:
+        for t, (_, mine) in enumerate(episode):
+            parts = []
+            for k in range(1, min(history + 1, t + 1) + 1):
+                past = [s for s, _ in episode[t - k + 1 : t + 1]]
+                equal = [
+                    other[u][1]
+                    for other in episodes
+                    for u in range(k - 1, len(other))
+                    if [s for s, _ in other[u - k + 1 : u + 1]] == past
+                ]
+                if len(equal) > 1 and max(equal) - min(equal) > 1e-8:
+                    own = (mine - mean_of(equal)) / (std_of(equal) + 1e-6 if divide else 1.0)
+                    parts.append(((k + 1) ** alpha, own))
+            weight = sum(w for w, _ in parts)
+            result.append(sum(w * a for w, a in parts) / weight if parts else 0.0)
+    return result
+
+
+def contexts_of(episodes, history):
+    return [
+        [s for s, _ in episode[max(0, t - history) : t + 1]]
+        for episode in episodes
+        for t in range(len(episode))
+    ]
+
+
+@unhurried
+@given(
+    st.lists(turns, min_size=1, max_size=5),
+    st.integers(0, 3),
+    st.sampled_from([0.0, 1.0, 2.0]),
+    modes,
+    st.data(),
+)
+def test_hgpo_is_verl_agents_and_gigpo_with_one_level(episodes, history, alpha, mode, data):
+    returns = [r for episode in episodes for _, r in episode]
+    ours = hgpo_step(returns, contexts_of(episodes, history), alpha, mode)
+    theirs = hgpo_of_step(episodes, history, alpha, mode == "mean_std_norm")
+    assert ours == pytest.approx(np.array(theirs), abs=1e-9)
+    states = [s for episode in episodes for s, _ in episode]
+    one = hgpo_step(returns, contexts_of(episodes, 0), alpha, mode)
+    assert one == pytest.approx(gigpo_step(returns, states, [0] * len(states), mode), abs=1e-12)
+    order = data.draw(st.permutations(range(len(episodes))))
+    moved = [episodes[i] for i in order]
+    again = hgpo_step([r for e in moved for _, r in e], contexts_of(moved, history), alpha, mode)
+    ends = np.cumsum([len(e) for e in episodes])[:-1]
+    by_member = np.split(ours, ends)
+    assert again == pytest.approx(np.concatenate([by_member[i] for i in order]), abs=1e-12)
+
+
+@unhurried
+@given(groups, modes, st.integers(0, 2), st.floats(0, 2))
+def test_the_credit_of_turns_is_hgpos(tasks, mode, history, weight):
+    """The algorithm on episodes; its episode term is off unless asked for."""
+    algorithm = made("hgpo", hgpo=HGPOConfig(weight, mode=mode, history=history, gamma=1.0))
+    for group in tasks:
+        trajectories, episodes = [], []
+        for member, taken in enumerate(group):
+            reward = taken[-1][1]
+            trajectories.append(episode_of([s for s, _ in taken], reward, start="s", member=member))
+            episodes.append([(s, reward) for s in ["s", *(s for s, _ in taken)][:-1]])
+        theirs = hgpo_of_step(episodes, history, 1.0, mode == "mean_std_norm")
+        ours = np.concatenate(algorithm.step_advantages(trajectories))
+        assert ours == pytest.approx(weight * np.array(theirs), abs=1e-9)
+        assert not np.concatenate(algorithm.episode_advantages(trajectories)).any()
+
+
+def floyd_warshall(before, after, goal):
+    """Steps between all pairs of states; unreachable ones are one farther than the farthest, as in the recipe."""
+    states = sorted({*before, *after, goal})
+    steps = {(a, b): 0 if a == b else math.inf for a in states for b in states}
+    for a, b in zip(before, after, strict=True):
+        steps[a, b] = min(steps[a, b], 1)
+    for via in states:
+        for a in states:
+            for b in states:
+                steps[a, b] = min(steps[a, b], steps[a, via] + steps[via, b])
+    known = {a: steps[a, goal] for a in states if steps[a, goal] < math.inf}
+    return {a: known.get(a, max(known.values()) + 1) for a in states}
+
+
+walks = st.lists(st.lists(st.sampled_from("abcdeG"), min_size=1, max_size=6), min_size=1, max_size=5)
+
+
+@unhurried
+@given(walks, st.sampled_from([0.1, 0.5]), st.data())
+def test_graphgpo_is_the_recipes_by_floyd_warshall(ways, decay, data):
+    """10 decay^d(s') there, decay^(d(s') - d(s) + 1) here: without eps the same z-scores."""
+    walked = [["s", *way[: way.index("G") + 1 if "G" in way else None]] for way in ways]
+    before, after = [s for w in walked for s in w[:-1]], [s for w in walked for s in w[1:]]
+    distances = floyd_warshall(before, after, "G")
+    assert goal_distances(before, after, "G") == distances
+    ours = graphgpo_step(before, after, "G", decay, eps=0.0)
+    for state, following, mine in zip(before, after, ours, strict=True):
+        scores = [10 * decay ** distances[b] for a, b in zip(before, after, strict=True) if a == state]
+        own = 10 * decay ** distances[following]
+        same = len(scores) == 1 or max(scores) == min(scores)
+        assert mine == pytest.approx(0.0 if same else (own - mean_of(scores)) / std_of(scores), abs=1e-9)
+    order = data.draw(st.permutations(range(len(before))))
+    moved = graphgpo_step([before[i] for i in order], [after[i] for i in order], "G", decay, eps=0.0)
+    assert moved == pytest.approx(ours[order], abs=1e-12)
 
 
 FORMULAS = [
