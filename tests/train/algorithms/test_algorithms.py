@@ -274,6 +274,24 @@ def test_every_combination_trains_and_resumes(env, algo, tstar, tmp_path):
     assert (out / "checkpoints" / "000002" / "critic.safetensors").exists() == (algo == "ppo")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algo", "options"),
+    [
+        ("gigpo", {"gigpo": GiGPOConfig(shrink=2.0, gate=8.0)}),
+        ("hgpo", {"hgpo": HGPOConfig(shrink=2.0, gate=8.0, episode_weight=1.0)}),
+        ("ppo", {"ppo": PPOConfig(level="turn", gamma=0.99, lam=0.9)}),
+    ],
+)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_options_of_step_credit_train_on_one_process_and_on_two(algo, options, processes, tmp_path):
+    config = dataclasses.replace(small("hotpotqa", algo, False), processes=processes, **options)
+    assert train(config, tmp_path / "run", Console(quiet=True)).summary["iterations"] == 2
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert all(line["gradient_norm"] > 0 and 0 < line["reward"] < 1 for line in lines)
+    assert all(0 < line["value_loss"] < 1 for line in lines if algo == "ppo")
+
+
 def test_ppo_carries_no_tstar_and_says_so():
     with pytest.raises(
         UnknownOption,

@@ -1,6 +1,6 @@
-"""Formulas against brute-force twins of verl's and verl-agent's (GiGPO, HGPO, GraphGPO), written anew as plain loops from their formulas, on random input.
+"""Formulas against brute-force twins of verl's and verl-agent's (GiGPO, HGPO, GraphGPO) on random input.
 
-The twins keep what those do; where ours differs on purpose, a test says so.
+The twins are written anew as plain loops from their formulas. They keep what those do; where ours differs on purpose, a test says so.
 """
 
 from __future__ import annotations

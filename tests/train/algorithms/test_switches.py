@@ -340,7 +340,7 @@ SWITCHES = (
     verify,
 )
 MATRIX = [
-    pytest.param(switch, algorithm, marks=[] if (0, 3)[n % 2] == m else pytest.mark.slow)
+    pytest.param(switch, algorithm, marks=[] if (0, 3, 4, 5)[n % 4] == m else pytest.mark.slow)
     for n, switch in enumerate(SWITCHES)
     for m, algorithm in enumerate(ALGORITHMS)
 ]
