@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from tstar_train.advantages import reward_moments
 from tstar_train.tree.node import Member, Node
 
+_DIGITS = 9  # of values that are compared
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Divergence:
@@ -48,6 +50,7 @@ def find_divergences(
     delta: float,
     shrink: float,
     passage: Callable[[Node, Node, int], int],
+    stopped: frozenset[int] = frozenset(),
 ) -> list[Divergence]:
     """Every divergent node (`eq:divergence`), in the order of `nodes`.
 
@@ -63,6 +66,7 @@ def find_divergences(
         shrink: pseudo-count k that pulls each child's value towards its parent's before they are compared,
             (n Q(child) + k Q(parent)) / (n + k) with n = |T(v -> child)|: one lucky winner is weak evidence. 0 is off.
         passage: the step by which a trajectory went from a node to its child, the first if there are several.
+        stopped: trajectories whose reward is only expected (forks that stopped in a known state); they stand for a child last.
 
     Returns:
         The divergences; none in a group whose rewards are all equal.
@@ -81,13 +85,17 @@ def find_divergences(
         if len(node.children) < 2:
             continue
         values = {child: _shrunk(child, node, shrink) for child in node.children}
-        best = min(values, key=lambda child: (-values[child], *_preference(node, child)))
-        worst = min(values, key=lambda child: (values[child], *_preference(node, child)))
-        spread = values[best] - values[worst]
+        best = min(values, key=lambda child: (-round(values[child], _DIGITS), *_preference(node, child)))
+        worst = min(values, key=lambda child: (round(values[child], _DIGITS), *_preference(node, child)))
+        spread = (
+            values[best] - values[worst]
+        )  # compared as rounded: solved values carry rounding of their own
         to_best, to_worst = node.children[best], node.children[worst]
-        if spread > delta and _mean_reward(to_best, rewards) > _mean_reward(to_worst, rewards):
-            winner = min(to_best, key=lambda i: (-rewards[i], i))
-            loser = min(to_worst, key=lambda i: (rewards[i], i))
+        if round(spread, _DIGITS) > delta and _mean_reward(to_best, rewards) > _mean_reward(
+            to_worst, rewards
+        ):
+            winner = min(to_best, key=lambda i: (i in stopped, -rewards[i], i))
+            loser = min(to_worst, key=lambda i: (i in stopped, rewards[i], i))
             won, lost = passage(node, best, winner), passage(node, worst, loser)
             found.append(Divergence(node, spread, best, worst, (winner, won), (loser, lost)))
     return found
