@@ -161,11 +161,13 @@ def test_a_layered_graph_has_the_values_of_the_tree_by_depth(drawn: list[tuple[s
     ]
 
     def kl(t: int, i: int, j: int) -> float:
-        return 0.0 if t < 3 and group[i].states[t] == group[j].states[t] else 9.0  # ends are apart
+        return 0.0 if group[i].states[t] == group[j].states[t] else 9.0
 
-    for walk in group:
-        for step in walk.steps:
-            step.effect_key, step.modifies_state = "", False
+    for i, walk in enumerate(group):
+        for t, step in enumerate(
+            walk.steps
+        ):  # ends merge by their histories: by state each is a leaf of its own
+            step.effect_key, step.modifies_state = f"{i}", t == 3
     tree, layered = solved(group, 0.9), build_tree(group, kl, gamma=0.9)
     for i, walk in enumerate(group):
         for t in range(-1, len(walk.states) - 1):
