@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from tstar_train.advantages import reward_moments
 from tstar_train.tree.node import Member, Node
 
-_DIGITS = 9  # of values that are compared
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Divergence:
@@ -51,6 +49,7 @@ def find_divergences(
     shrink: float,
     passage: Callable[[Node, Node, int], int],
     stopped: frozenset[int] = frozenset(),
+    digits: int | None = None,
 ) -> list[Divergence]:
     """Every divergent node (`eq:divergence`), in the order of `nodes`.
 
@@ -67,6 +66,7 @@ def find_divergences(
             (n Q(child) + k Q(parent)) / (n + k) with n = |T(v -> child)|: one lucky winner is weak evidence. 0 is off.
         passage: the step by which a trajectory went from a node to its child, the first if there are several.
         stopped: trajectories whose reward is only expected (forks that stopped in a known state); they stand for a child last.
+        digits: decimal places of the values that are compared, for values that were solved and carry rounding of their own; None: all.
 
     Returns:
         The divergences; none in a group whose rewards are all equal.
@@ -85,15 +85,13 @@ def find_divergences(
         if len(node.children) < 2:
             continue
         values = {child: _shrunk(child, node, shrink) for child in node.children}
-        best = min(values, key=lambda child: (-round(values[child], _DIGITS), *_preference(node, child)))
-        worst = min(values, key=lambda child: (round(values[child], _DIGITS), *_preference(node, child)))
-        spread = (
-            values[best] - values[worst]
-        )  # compared as rounded: solved values carry rounding of their own
+        if digits is not None:
+            values = {child: round(value, digits) for child, value in values.items()}
+        best = min(values, key=lambda child: (-values[child], *_preference(node, child)))
+        worst = min(values, key=lambda child: (values[child], *_preference(node, child)))
+        spread = values[best] - values[worst]
         to_best, to_worst = node.children[best], node.children[worst]
-        if round(spread, _DIGITS) > delta and _mean_reward(to_best, rewards) > _mean_reward(
-            to_worst, rewards
-        ):
+        if spread > delta and _mean_reward(to_best, rewards) > _mean_reward(to_worst, rewards):
             winner = min(to_best, key=lambda i: (i in stopped, -rewards[i], i))
             loser = min(to_worst, key=lambda i: (i in stopped, rewards[i], i))
             won, lost = passage(node, best, winner), passage(node, worst, loser)

@@ -95,6 +95,7 @@ def gained_advantages(
     return [row / scale if scale else np.zeros(len(row)) for row in rows]
 
 
+_DIGITS = 9  # of solved values that are compared
 FORKED_EPS = 0.1  # added to the standard deviation of rewards that was computed on the graph
 
 
@@ -115,6 +116,7 @@ class Tree:
         pairs: what was asked of `kl`, and what was saved.
         by: what makes a node, "depth" (equal decisions at one depth) or "state".
         graph: the states and the steps between them; None by depth.
+        solved: True if the values were solved on the graph.
     """
 
     nodes: tuple[Node, ...]
@@ -125,6 +127,7 @@ class Tree:
     _lengths: tuple[int, ...] = field(repr=False)
     by: Nodes = "depth"
     graph: StateGraph | None = field(default=None, repr=False)
+    solved: bool = False
 
     @property
     def root(self) -> Node:
@@ -214,7 +217,9 @@ class Tree:
             if graph is None
             else frozenset(i for i in range(len(self.rewards)) if graph.stopped(i))
         )
-        return find_divergences(self.nodes, self.rewards, delta, shrink, self._passage, stopped)
+        return find_divergences(
+            self.nodes, self.rewards, delta, shrink, self._passage, stopped, _DIGITS if self.solved else None
+        )
 
     def _passage(self, node: Node, child: Node, i: int) -> int:
         """Return the step by which trajectory i first went from a node to its child."""
@@ -373,9 +378,8 @@ def build_trees(
                     "values is 'mean': a group with forks needs 'bellman', since some have no reward of their own"
                 )
             found, node_of = state_nodes(graph, gamma, values)
-            trees.append(
-                Tree(found, graph.expected(earned), gamma, PairCounts(), node_of, length, "state", graph)
-            )
+            earned, solved = graph.expected(earned), values == "bellman"
+            trees.append(Tree(found, earned, gamma, PairCounts(), node_of, length, "state", graph, solved))
         return trees
     asked = [kl for kl in kls if kl is not None]
     if len(asked) < len(groups):
