@@ -229,7 +229,8 @@ class RunFolder:
         self._append("timings.jsonl", {"iteration": number, **result.seconds, "seconds": seconds, **memory})
         shown = _most_telling(result.data.groups)
         for group in shown:
-            for trajectory, advantages in zip(group.trajectories, group.advantages, strict=True):
+            own = group.advantages[: len(group.trajectories)]  # forks are with the trees
+            for trajectory, advantages in zip(group.trajectories, own, strict=True):
                 episode = trajectory.episode
                 episode.extra = {
                     **episode.extra,
@@ -385,7 +386,7 @@ class RunFolder:
             for g in result.data.grafts.kept
             if g.group == first.group
         ]
-        options, shrink, members = self._config.tree, self._config.graft.shrink, group.trajectories
+        options, shrink, members = self._config.tree, self._config.graft.shrink, group.members
         tree: dict[str, Any] = {}
         if group.tree is not None:
             tree = tree_to_dict(group.tree, members, options.delta, shrink, options.baseline, options.credit)

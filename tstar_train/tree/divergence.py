@@ -22,6 +22,8 @@ class Divergence:
         best_step: of those that went from v to v+, the one with the highest return, as `(i, t)`: z+, a+, o+.
         worst_step: of those that went from v to v-, the one with the lowest return: z-, a-, o-, and the context s that a
             graft is trained in.
+        best_count: |T(v -> v+)|, the number of trajectories from the node to the best child.
+        worst_count: |T(v -> v-)|.
     """
 
     node: Node
@@ -30,16 +32,8 @@ class Divergence:
     worst: Node
     best_step: Member
     worst_step: Member
-
-    @property
-    def best_count(self) -> int:
-        """|T(v -> v+)|: number of trajectories from the node to the best child."""
-        return len(self.node.children[self.best])
-
-    @property
-    def worst_count(self) -> int:
-        """|T(v -> v-)|."""
-        return len(self.node.children[self.worst])
+    best_count: int
+    worst_count: int
 
 
 def find_divergences(
@@ -95,7 +89,8 @@ def find_divergences(
             winner = min(to_best, key=lambda i: (i in stopped, -rewards[i], i))
             loser = min(to_worst, key=lambda i: (i in stopped, rewards[i], i))
             won, lost = passage(node, best, winner), passage(node, worst, loser)
-            found.append(Divergence(node, spread, best, worst, (winner, won), (loser, lost)))
+            steps = (winner, won), (loser, lost)
+            found.append(Divergence(node, spread, best, worst, *steps, len(to_best), len(to_worst)))
     return found
 
 

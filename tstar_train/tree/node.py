@@ -39,6 +39,10 @@ class ForkLike(Protocol):
     """Beginning and end of a fork: a trajectory that was played on from a restored state (docs/tstar.md)."""
 
     @property
+    def parent(self) -> int:
+        """Trajectory of the group whose state was restored."""
+
+    @property
     def state(self) -> str:
         """Key of the state that it begins in."""
 

@@ -50,6 +50,27 @@ class Way(NamedTuple):
     reward: float
 
 
+class Contrast(NamedTuple):
+    """Step of a way beside a worse action that was tried in the same state.
+
+    Attributes:
+        best: the way's step.
+        worst: step of the worse action, of the trajectory with the lowest reward.
+        spread: difference of their Q.
+        best_count: number of trajectories that took the way's action there.
+        worst_count: number of trajectories that took the worse one.
+    """
+
+    best: Member
+    worst: Member
+    spread: float
+    best_count: int
+    worst_count: int
+
+
+_DIGITS = 9  # of values that are compared
+
+
 class StateGraph:
     """States of a group and the steps between them.
 
@@ -273,6 +294,35 @@ class StateGraph:
             state = min(nearest, key=lambda n: (-len(here[n]), min(step.member for step in here[n])))
             steps.append(min((step.member for step in here[state]), key=self._preferred))
         return Way(tuple(steps), best)
+
+    def contrasts(self, way: Way, values: NDArray[np.float64], delta: float) -> list[Contrast]:
+        """Find the steps of a way where another action was tried whose Q is lower by more than `delta`.
+
+        Args:
+            way: through this graph.
+            values: of the states.
+            delta: in units of reward.
+
+        Returns:
+            At most one for each step: with the action of the lowest Q, of equals the one taken more often, then of the lowest step.
+        """
+        quality = self.action_values(values)
+        taken: defaultdict[tuple[int, str], list[Member]] = defaultdict(list)
+        of_member = {step.member: step for step in self.passages}
+        for step in self.passages:
+            taken[step.state, step.action].append(step.member)
+        found = []
+        for member in way.steps:
+            state, action = of_member[member].state, of_member[member].action
+            best = round(quality[state, action], _DIGITS)
+            others = [key for key in taken if key[0] == state and key[1] != action]
+            lower = [key for key in others if round(best - round(quality[key], _DIGITS), _DIGITS) > delta]
+            if lower:
+                worst = min(lower, key=lambda k: (round(quality[k], _DIGITS), -len(taken[k]), min(taken[k])))
+                loser = min(taken[worst], key=lambda m: (self.stopped(m[0]), self.rewards[m[0]], m))
+                counts = len({i for i, _ in taken[state, action]}), len({i for i, _ in taken[worst]})
+                found.append(Contrast(member, loser, best - quality[worst], *counts))
+        return found
 
     def _preferred(self, member: Member) -> tuple[bool, float, Member]:
         return self.stopped(member[0]), -self.rewards[member[0]], member

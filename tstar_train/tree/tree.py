@@ -221,6 +221,30 @@ class Tree:
             self.nodes, self.rewards, delta, shrink, self._passage, stopped, _DIGITS if self.solved else None
         )
 
+    def contrasts(self, way: Way, delta: float = 0.3) -> list[Divergence]:
+        """Find where a worse action than the way's was tried, in the form of divergences; see `StateGraph.contrasts`."""
+        if self.graph is None:
+            return []
+        states = {node_key: self._node_of[i, t - 1].value for node_key, (i, t) in self._visits().items()}
+        values = np.array([states[s] for s in range(len(self.graph.keys))])
+        return [
+            Divergence(
+                self._node_of[c.best[0], c.best[1] - 1],
+                c.spread,
+                self._node_of[c.best],
+                self._node_of[c.worst],
+                c.best,
+                c.worst,
+                c.best_count,
+                c.worst_count,
+            )
+            for c in self.graph.contrasts(way, values, delta)
+        ]
+
+    def _visits(self) -> dict[int, Member]:
+        """Return one step from each state of the graph."""
+        return {} if self.graph is None else {step.state: step.member for step in self.graph.passages}
+
     def _passage(self, node: Node, child: Node, i: int) -> int:
         """Return the step by which trajectory i first went from a node to its child."""
         left = sorted(t for j, t in node.members if j == i)
