@@ -458,8 +458,12 @@ def _has_episodes(metrics: dict[str, Any]) -> bool:
 
 
 def _most_telling(groups: list[Group]) -> list[Group]:
-    """Select the groups with the most divergences; ties go to the first groups."""
-    return sorted(groups, key=lambda g: (-len(g.divergences), g.trajectories[0].group))[:_EPISODE_GROUPS]
+    """Select the groups with the most divergences and a way, then those with a tree; ties go to the first groups."""
+
+    def key(group: Group) -> tuple[int, bool, bool, int]:
+        return -len(group.divergences), group.way is None, group.tree is None, group.trajectories[0].group
+
+    return sorted(groups, key=key)[:_EPISODE_GROUPS]
 
 
 def _plain(value: Any) -> Any:
