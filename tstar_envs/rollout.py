@@ -14,6 +14,7 @@ from tstar_envs.errors import EnvironmentFailed, InfrastructureError, ResetNeede
 from tstar_envs.foreign import StepResult, called, check_attributes, prepared, reset_result, stepped
 from tstar_envs.record import Episode
 from tstar_envs.registry import EnvEntry, find_entry
+from tstar_envs.snapshot import Snapshot
 from tstar_envs.utils import counted, is_whole
 
 Infos = list[dict[str, Any] | None]
@@ -89,6 +90,28 @@ class GroupEnv:
         for turn in range(max(map(len, prefixes), default=0)):
             rows = [r for r, prefix in enumerate(prefixes) if turn < len(prefix) and self.errors[r] is None]
             self._play({row: prefixes[row][turn] for row in rows}, tolerant)
+
+    def restore(self, snapshots: Sequence[Snapshot[Any]]) -> None:
+        """Return the first rows to snapshots, one each; the other rows take no replies.
+
+        Nothing is replayed, and no search service is asked.
+
+        Args:
+            snapshots: at most as many as there are rows; of any tasks and rows.
+
+        Raises:
+            UnknownOption: there are too many, or one does not fit (see ``TextEnv.restore``).
+            EnvironmentFailed: an environment raised.
+        """
+        if len(snapshots) > len(self.envs):
+            raise UnknownOption(
+                f"restore takes at most {counted(len(self.envs), 'snapshot')}, one for each row, got {len(snapshots)}"
+            )
+        self.errors = [None] * len(self.envs)
+        self._running = [False] * len(self.envs)
+        for row, snapshot in enumerate(snapshots):
+            called("the environment", EnvironmentFailed, self.envs[row].restore, snapshot)
+            self._running[row] = not self.envs[row].over
 
     def step(
         self, replies: Sequence[str | None], *, tolerant: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import random
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
@@ -55,6 +56,22 @@ class StableRandom:
     def chance(self, probability: float) -> bool:
         """Return True with the given probability."""
         return self._uniform() < probability
+
+    def weighted(self, weights: Sequence[float]) -> int:
+        """Draw an index with probability proportional to its weight.
+
+        Args:
+            weights: from 0; at least one is positive.
+        """
+        left = self._uniform() * math.fsum(weights)
+        last = 0
+        for index, weight in enumerate(weights):
+            if weight > 0:
+                last = index
+                left -= weight
+                if left < 0:
+                    break
+        return last
 
     def choice(self, items: Sequence[T]) -> T:
         """Draw one item uniformly."""

@@ -32,7 +32,7 @@ from tstar_train.policy.model import (
 )
 from tstar_train.presets import require_train_split
 from tstar_train.recipes.recipe import policy_name
-from tstar_train.rollout.collect import TaskStream
+from tstar_train.rollout.sample import TaskStream
 
 VALIDATION = "valid"  # the split that weights are chosen by
 

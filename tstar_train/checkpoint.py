@@ -22,7 +22,7 @@ from tstar_envs import BadData, TStarError, UnknownOption, find_entry, parse_opt
 from tstar_envs.redaction import HIDDEN, without_secrets
 from tstar_train.config import ENVIRONMENT_OPTIONS, Config, with_present_names
 from tstar_train.distributed import raise_on_any_rank
-from tstar_train.loop import Trainer, share_of_episodes, share_of_minutes
+from tstar_train.loop import Trainer, share_of_episodes, share_of_minutes, share_of_turns
 from tstar_train.policy.files import check_files, sha256_of
 from tstar_train.policy.model import save_description, save_renamed
 from tstar_train.stopping import hidden_options, option
@@ -126,6 +126,7 @@ def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
         "wall_seconds": progress.wall_seconds,
         "grafted": sorted(trainer.grafted),
         "cursor": trainer.cursor,
+        "turns": trainer.turns,
         "config": trainer.config.record(),
         "sha256": {p.name: sha256_of(p) for p in sorted(partial.iterdir())},
     }
@@ -176,9 +177,10 @@ def read_state(
             raise BadData(f"{path / 'state.json'} is of iteration {state['iteration']}")
         needed = {"policy.safetensors", "model.safetensors", "optimizer.pt", "config.json"}
         check_files(path, state["sha256"], needed)
-        cursor = state.get("cursor", 0)  # checkpoints of older versions have neither this nor the sum
-        if type(cursor) is not int or cursor < 0:
-            raise BadData(f"{path / 'state.json'}: no valid 'cursor'")
+        for name in ("cursor", "turns"):  # checkpoints of older versions have neither these nor the sum
+            count = state.get(name, 0)
+            if type(count) is not int or count < 0:
+                raise BadData(f"{path / 'state.json'}: no valid {name!r}")
         if "state_sha256" in state and state["state_sha256"] != _sum_of(state):
             raise BadData(f"{path / 'state.json'} was edited or is damaged (its own sha256 differs)")
     except TStarError as error:
@@ -277,6 +279,7 @@ def _load(trainer: Trainer, path: Path) -> None:
         trainer.grafted = {(task, key) for task, key in state["grafted"]}
         # Older checkpoints do not hold the cursor; every iteration played as many tasks then.
         trainer.cursor = state.get("cursor", state["iteration"] * trainer.config.rollout.tasks_per_iteration)
+        trainer.turns = state.get("turns", 0)
     except _UNREADABLE as error:
         raise BadCheckpoint(
             f"{path} cannot be read ({error}); delete it to resume from the one before"
@@ -418,7 +421,10 @@ def resumed(
         raise UnknownOption(
             f"the run was ended by --minutes {config.minutes:g}, so that more iterations change nothing"
         )
-    if share_of_episodes(config, state.get("cursor", 0)) >= 1:
+    if (
+        share_of_episodes(config, state.get("cursor", 0)) >= 1
+        or share_of_turns(config, state.get("turns", 0)) >= 1
+    ):
         raise UnknownOption(
             f"the run was ended by --episodes {config.episodes}, so that more iterations change nothing"
         )

@@ -21,7 +21,7 @@ from tstar_envs import UnknownOption, find_entry, list_envs, parse_options, refu
 from tstar_train.config import RENAMED_OPTIONS, RENAMED_VALUES, Config
 from tstar_train.config_check import flag, options
 from tstar_train.output import Output
-from tstar_train.presets import LARGE, chosen, with_algorithm, with_nodes
+from tstar_train.presets import LARGE, chosen, with_choices
 
 if TYPE_CHECKING:
     from tstar_train.distributed import Communicator
@@ -165,12 +165,24 @@ def _lead(
 
 
 def for_choices(preset: Config, arguments: Sequence[str]) -> Config:
-    """Apply the defaults of the chosen algorithm and node kind to a preset; the command line overrides them."""
-    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    early.add_argument("--algo", default=preset.algo)
-    early.add_argument("--tree.nodes", dest="nodes", default=preset.tree.nodes)
-    known = early.parse_known_args(list(arguments))[0]
-    return with_nodes(with_algorithm(preset, known.algo), known.nodes)
+    """Apply the defaults of the chosen algorithm, nodes, ways and forks to a preset; the command line overrides them."""
+    early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    for name in ("algo", "tree.nodes", "tree.values", "graft.source"):
+        early.add_argument(flag(name), dest=name)
+    early.add_argument(flag("explore.share"), dest="explore.share", type=_number)
+    for name in ("tstar", "graft.enabled"):
+        part, dot, last = name.rpartition(".")
+        early.add_argument(flag(name), dest=name, action="store_true")
+        early.add_argument(flag(f"{part}{dot}no_{last}"), dest=name, action="store_false")
+    return with_choices(preset, vars(early.parse_known_args(list(arguments))[0]))
+
+
+def _number(text: str) -> float:
+    """Read a number early; 0 for an invalid one, which is reported later."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
 
 
 def _first_options() -> argparse.ArgumentParser:

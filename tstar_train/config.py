@@ -78,6 +78,9 @@ class TreeConfig:
     """Merge only steps whose previous steps are merged too, so that the result is a strict tree."""
     gamma: Annotated[float, ABOVE_0_TO_1] = 0.99
     """Discount factor per step, above 0 up to 1; with --tree.nodes state the default is 0.95."""
+    values: Literal["mean", "bellman"] = "mean"
+    """Values of states with --tree.nodes state. mean: mean discounted return over all visits of a state; bellman: solved on the graph of
+    the group's states, so that a visit also counts what other episodes found from there."""
     baseline: Literal["group", "discounted"] = "group"
     """Baseline subtracted from a node's Q-value with --tree.nodes depth. group: the group's mean reward; discounted: its mean discounted
     return."""
@@ -104,6 +107,16 @@ class GraftConfig:
     """Play each rectified thought on from its divergence and keep it only if it earns more than the failed episode."""
     shrink: Annotated[float, FROM_0] = 0.0
     """Pseudo-count that shrinks a child's value towards its parent's before the children's values are compared; 0 is off."""
+    source: Literal["divergence", "way", "both"] = "divergence"
+    """What is grafted. divergence: thoughts where better and worse branches part (the paper); way: the shortest way through the group's
+    states to its best ending, maybe stitched from several episodes (needs --tree.nodes state); both."""
+    loss: Literal["imitate", "surgical"] = "imitate"
+    """Loss of the way. imitate: its turns enter the policy loss with an extra advantage; surgical: its thoughts are preferred to those of
+    worse actions, as at divergences."""
+    way_weight: Annotated[float, FROM_0] = 1.0
+    """Extra advantage of the way's turns, times the difference between its reward and the group's mean, with --graft.loss imitate."""
+    way_only: bool = False
+    """Leave all other credit and all penalties out, so that the policy only imitates the ways."""
     surgical_weight: Annotated[float, FROM_0] = 0.15
     """Weight of the surgical loss (lambda in the paper)."""
     dpo_beta: Annotated[float, ABOVE_0] = 0.1
@@ -111,6 +124,26 @@ class GraftConfig:
     ref_ema_decay: Annotated[float, SHARE] = 0.95
     """Decay of the reference policy, a moving average of the policy's weights: the fraction of itself that it keeps after each iteration,
     0 to 1 (alpha in the paper)."""
+
+
+@dataclass(frozen=True)
+class ExploreConfig:
+    """Forks: episodes played on from restored states (docs/tstar.md; with --tree.nodes state and --tree.values bellman)."""
+
+    share: Annotated[float, SHARE] = 0.0
+    """Share of a group's turns that are sampled in forks: the group plays 1 - share of its episodes from the start, at least two, and then
+    forks until it has sampled as many turns as all episodes would have taken. 0: no forks."""
+    where: Literal["reach", "policy", "uniform"] = "reach"
+    """States that forks begin in. reach: with probability proportional to how often the policy comes by on the graph, divided by one more
+    than the visits; policy: to how often it would try an action there that nobody tried (needs listed actions); uniform: all alike."""
+    first: Literal["policy", "untried"] = "policy"
+    """First action of a fork. policy: drawn by the policy, whatever it is; untried: up to eight replies are drawn and the first with an
+    action that nobody tried there is played, and without one there is no fork."""
+    weights: Literal["equal", "reach"] = "equal"
+    """Weight of a turn's credit. equal: 1; reach: how often the policy comes by its state on the graph, over the visits in the group."""
+    credit: Literal["rows", "graph"] = "rows"
+    """Credit of turns. rows: every sampled turn has its own; graph: each tried action of a state once, with the expected gradient under the
+    policy's own probabilities (needs listed actions)."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +181,7 @@ class OptimConfig:
     """Minibatches per training iteration: its optimizer steps."""
     decay: Annotated[float, SHARE] = 0.0
     """Fraction of the training, at its end, over which the learning rate falls linearly to zero; 0 to 1. The end is that of --iterations,
-    --episodes or --minutes, whichever comes first."""
+    --episodes, --turns or --minutes, whichever comes first."""
     aggregation: Literal["token-mean", "episode-mean"] = "token-mean"
     """Averaging of token losses. token-mean: every token has equal weight (DAPO, and the default); episode-mean: every episode has
     equal weight, whatever its length (the original GRPO). Where failed episodes are longer than successful ones, token-mean weighs
@@ -398,6 +431,9 @@ class Config:
     episodes: Annotated[int | None, FROM_1] = None
     """Stop training after this many sampled episodes, those that dynamic sampling drops included, so that algorithms can be compared at
     equal cost. None: no limit."""
+    turns: Annotated[int | None, FROM_1] = None
+    """Stop training after this many sampled turns, those of dropped groups and of forks included, so that runs with forks can be compared
+    at equal cost. None: no limit."""
     checkpoint_every: Annotated[int, FROM_1] = 20
     """Iterations between checkpoints; a checkpoint of the last iteration is always written."""
     keep_checkpoints: Annotated[int, FROM_1] = 2
@@ -423,6 +459,7 @@ class Config:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     tree: TreeConfig = field(default_factory=TreeConfig)
     graft: GraftConfig = field(default_factory=GraftConfig)
+    explore: ExploreConfig = field(default_factory=ExploreConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
     vllm: VLLMConfig = field(default_factory=VLLMConfig)
@@ -436,7 +473,24 @@ class Config:
     @property
     def needs_reference(self) -> bool:
         """True if the run needs the reference policy: for the surgical loss or the KL penalty."""
-        return (self.tstar and self.graft.enabled and self.graft.surgical) or self.optim.kl_coefficient > 0
+        return (self.tstar and self.graft.surgical and self.makes_pairs) or self.optim.kl_coefficient > 0
+
+    @property
+    def makes_pairs(self) -> bool:
+        """True if preference pairs are made: at divergences, or along ways."""
+        graft = self.graft
+        return graft.enabled and (graft.source != "way" or graft.loss == "surgical")
+
+    @property
+    def imitates_ways(self) -> bool:
+        """True if the turns of ways enter the policy loss."""
+        graft = self.graft
+        return self.tstar and graft.enabled and graft.source != "divergence" and graft.loss == "imitate"
+
+    @property
+    def forks(self) -> bool:
+        """True if part of a group's turns is sampled in forks."""
+        return self.tstar and self.explore.share > 0
 
     def to_json(self) -> str:
         """Every option, readable again by ``from_json``, but for secrets (see ``record``)."""

@@ -34,6 +34,7 @@ def check(config: Config) -> None:
             raise UnknownOption(f"{flag(name)} must be a finite number, got {value}")
     _check_horizon(config)
     _check_algorithm(config)
+    _check_graph(config)
     _check_device(config.device)
     # Only find it: importing it takes seconds.
     if config.learner == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
@@ -57,6 +58,33 @@ def _check_algorithm(config: Config) -> None:
             f"--rollout.tasks-per-iteration {config.rollout.tasks_per_iteration} does not divide by "
             f"--processes {config.processes}: give {' or '.join(map(str, fits))} "
             f"processes, or other tasks"
+        )
+
+
+def _check_graph(config: Config) -> None:
+    """Check that ways and forks have the graph that they need."""
+    asked = {
+        f"--graft.source {config.graft.source}": config.tstar and config.graft.source != "divergence",
+        f"--explore.share {config.explore.share}": config.explore.share > 0,
+        "--graft.way-only": config.tstar and config.graft.way_only,
+    }
+    for name in (name for name, on in asked.items() if on):
+        if not config.tstar:
+            raise UnknownOption(f"{name} needs T-STAR: give --tstar, or leave it out")
+        if config.tree.nodes != "state":
+            raise UnknownOption(f"{name} needs the graph of states: give --tree.nodes state")
+    if config.graft.way_only and config.tstar and not config.imitates_ways:
+        raise UnknownOption(
+            "--graft.way-only needs ways to imitate: give --graft.source way --graft.loss imitate"
+        )
+    if config.forks and config.tree.values != "bellman":
+        raise UnknownOption(
+            f"--explore.share {config.explore.share} needs values solved on the graph, since forks that stop in a known state have no "
+            f"reward of their own: give --tree.values bellman, got {config.tree.values}"
+        )
+    if config.forks and not config.tree.enabled:
+        raise UnknownOption(
+            f"--explore.share {config.explore.share} needs the tree's credit, which --tree.no-enabled turns off: leave one out"
         )
 
 

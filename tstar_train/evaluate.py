@@ -21,9 +21,9 @@ from tstar_train.distributed import dealt, raise_on_any_rank
 from tstar_train.engines.check import sync_engine
 from tstar_train.loop import Trainer
 from tstar_train.report import FEW_TASKS
-from tstar_train.rollout.collect import EnvSpec, collect, sampling_of, stop_if_most_failed
-from tstar_train.rollout.player import overlong
-from tstar_train.types import failed
+from tstar_train.rollout.collect import EnvSpec, collect, sampling_of
+from tstar_train.rollout.sample import stop_if_most_failed
+from tstar_train.types import failed, overlong
 
 
 @dataclass

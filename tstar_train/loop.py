@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tstar_train.advantages import grpo, relative_weight_change
-from tstar_train.algorithms.base import Algorithm
+from tstar_train.advantages import SAME_REWARD, grpo, relative_weight_change
+from tstar_train.algorithms.base import Advantages, Algorithm
 from tstar_train.algorithms.tstar import TStar
 from tstar_train.config import Config
 from tstar_train.distributed import Communicator, raise_on_any_rank
@@ -24,9 +24,10 @@ from tstar_train.learner.rows import make_rows
 from tstar_train.learner.terms import SurgicalTerm
 from tstar_train.learner.update import Batching, UpdateStats, compute_old_logprobs_and_values, update
 from tstar_train.policy.model import Policy
-from tstar_train.rollout.collect import TaskStream, sample_groups, sampling_of, training_spec
+from tstar_train.rollout.collect import sampling_of, training_spec
+from tstar_train.rollout.sample import TaskStream, sample_groups
 from tstar_train.tree import Divergence
-from tstar_train.types import Group, IterationData
+from tstar_train.types import Group, IterationData, Trajectory
 
 _GIB = 1 << 30
 
@@ -79,6 +80,7 @@ class Trainer:
         algorithm: computes the base advantages.
         stream: the training tasks.
         cursor: number of tasks played.
+        turns: number of sampled turns.
         grafted: (task, state key) of divergences that already produced a graft, for the metric of anchor reuse; on the first rank.
         whole: False while an iteration is half applied. Checkpoints are only taken when True.
         on_progress: called with progress texts of long measurements.
@@ -92,6 +94,7 @@ class Trainer:
     algorithm: Algorithm
     stream: TaskStream
     cursor: int = 0
+    turns: int = 0
     grafted: set[tuple[str, str]] = field(default_factory=set)
     whole: bool = True
     on_progress: Callable[[str], None] = lambda text: None
@@ -179,7 +182,7 @@ def begin(trainer: Trainer, number: int, passed: float) -> IterationData:
     with raise_on_any_rank(trainer.world):
         sync_engine(trainer.policy, trainer.engine, trainer.learner.weights())
     config = trainer.config
-    done = max(share_of_episodes(config, trainer.cursor), passed)
+    done = max(share_of_episodes(config, trainer.cursor), share_of_turns(config, trainer.turns), passed)
     return IterationData(
         number, done, trainer.algorithm.temperature(max(number / max(1, config.iterations - 1), done))
     )
@@ -187,7 +190,7 @@ def begin(trainer: Trainer, number: int, passed: float) -> IterationData:
 
 def collect_groups(trainer: Trainer, data: IterationData) -> None:
     """Fill ``data.groups`` with trajectories."""
-    groups = sample_groups(
+    data.groups = sample_groups(
         trainer.config,
         trainer.algorithm,
         trainer.engine,
@@ -197,14 +200,13 @@ def collect_groups(trainer: Trainer, data: IterationData) -> None:
         trainer.world,
         data,
     )
-    data.groups = [Group(trajectories) for trajectories in groups]
 
 
 def build_trees(trainer: Trainer, data: IterationData) -> None:
     """Fill the groups' trees, if T-STAR is on."""
     with raise_on_any_rank(trainer.world):
         if (tstar := trainer.tstar(data)) is not None:
-            trees = tstar.trees([g.trajectories for g in data.groups], data.number, data.work)
+            trees = tstar.trees([g.members for g in data.groups], data.number, data.work)
             for group, tree in zip(data.groups, trees, strict=True):
                 group.tree = tree
 
@@ -215,17 +217,23 @@ def compute_advantages(trainer: Trainer, data: IterationData) -> None:
     with raise_on_any_rank(trainer.world):
         tstar = trainer.tstar(data)
         for group in data.groups:
-            credit, steps = (
-                algorithm.episode_advantages(group.trajectories),
-                algorithm.step_advantages(group.trajectories),
-            )
+            # Comparisons of whole episodes know those from the start alone: a fork has no turns before its first.
+            credit = [*algorithm.episode_advantages(group.trajectories), *_none(group.forks)]
+            steps = algorithm.step_advantages(group.trajectories)
             if tstar is not None:
-                credit = tstar.value(group.tree, credit)
-                group.divergences = tstar.divergences(group.tree)
+                credit = tstar.value(group.tree, credit, group.horizon)
+                group.way = tstar.way(group.tree)
+                group.divergences = tstar.divergences(group.tree, group.way)
             if steps is not None:
-                credit = [whole + own for whole, own in zip(credit, steps, strict=True)]
-            group.advantages = credit
+                credit = [
+                    whole + own for whole, own in zip(credit, [*steps, *_none(group.forks)], strict=True)
+                ]
+            group.advantages = credit if tstar is None else tstar.imitate(group.tree, group.way, credit)
     algorithm.batch_advantages(data.groups, trainer.world)
+
+
+def _none(trajectories: Sequence[Trajectory]) -> Advantages:
+    return [np.zeros(len(t.turns)) for t in trajectories]
 
 
 def graft_thoughts(trainer: Trainer, data: IterationData) -> None:
@@ -278,9 +286,12 @@ def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, timer: Pha
     world = trainer.world
     data.seconds, data.memory = timer.seconds, timer.memory
     data.episodes = []  # no other rank needs the tokens' figures
+    forget_beginnings(data.groups)
     parts = world.gather(data)
     data = IterationData.merge(parts) if parts else data
-    trainer.cursor += world.broadcast(data.tasks)
+    tasks, turns = world.broadcast((data.tasks, data.turns))
+    trainer.cursor += tasks
+    trainer.turns += turns
     if world.rank:
         return IterationResult({}, data.seconds, data.memory, data)
     metrics = summarize(trainer.config, data, stats, trainer.grafted)
@@ -294,9 +305,22 @@ def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, timer: Pha
     return IterationResult(metrics, data.seconds, data.memory, data)
 
 
+def forget_beginnings(groups: Sequence[Group]) -> None:
+    """Drop what only serves to play episodes on: snapshots, and the replies before forks."""
+    for trajectory in (t for group in groups for t in group.members):
+        trajectory.snapshots, trajectory.start_actions = [], None
+        if trajectory.fork is not None:
+            trajectory.fork.replies = []
+
+
 def share_of_episodes(config: Config, tasks: int) -> float:
     """Compute the fraction of ``episodes`` used after so many tasks; 0 if episodes are not limited."""
     return tasks * config.rollout.group_size / config.episodes if config.episodes is not None else 0.0
+
+
+def share_of_turns(config: Config, turns: int) -> float:
+    """Compute the fraction of ``turns`` used after so many sampled turns; 0 if turns are not limited."""
+    return turns / config.turns if config.turns is not None else 0.0
 
 
 def share_of_minutes(config: Config, seconds: float) -> float:
@@ -310,7 +334,7 @@ def rate(config: Config, number: int, done: float = 0.0) -> float:
     Args:
         config: of the run.
         number: of the iteration, from 0.
-        done: fraction of the run's episodes or minutes used before it, if they are limited.
+        done: fraction of the run's episodes, turns or minutes used before it, if they are limited.
     """
     if not config.optim.decay:
         return 1.0
@@ -321,7 +345,7 @@ def rate(config: Config, number: int, done: float = 0.0) -> float:
 def anchor(result: Group, divergence: Divergence) -> tuple[str, str]:
     """(task, state key) of the step before a divergence: which decision it is, across iterations."""
     worst, turn = divergence.worst_step
-    trajectory = result.trajectories[worst]
+    trajectory = result.members[worst]
     return trajectory.episode.task, trajectory.steps[turn - 1].state_key if turn else ""
 
 
@@ -344,6 +368,8 @@ def summarize(
         "zero_variance_groups": _mean(equal),
         "failed_episodes": len(played.failed),
         "overlong_episodes": played.overlong,
+        "turns_sampled": played.turns,
+        "tokens_sampled": played.tokens,
         "entropy": stats.entropy,
     }
     if trajectories and "f1" in trajectories[0].episode.extra:
@@ -377,6 +403,10 @@ def summarize(
         for name in ("surgical_loss", "surgical_accuracy", "surgical_margin", "surgical_gradient_norm"):
             # Without grafts there is nothing to measure.
             metrics[name] = _known(getattr(stats, name)) if stats.surgical_steps else None
+    if config.forks:
+        metrics |= _fork_metrics(results, played)
+    if config.tstar and config.graft.enabled and config.graft.source != "divergence":
+        metrics |= _way_metrics(results)
     if config.needs_reference:
         metrics["kl_reference"] = stats.kl_reference
     if config.algo.startswith("dapo"):
@@ -399,14 +429,50 @@ def _tree_metrics(results: Sequence[Group], everywhere: bool) -> dict[str, Any]:
     The spread of divergent nodes is averaged over the trees that have any.
     """
     trees = [
-        r.tree.stats()
-        for r in results
-        if r.tree is not None and (everywhere or len({t.reward for t in r.trajectories}) > 1)
+        r.tree.stats() for r in results if r.tree is not None and (everywhere or not r.tree.zero_variance)
     ]
     metrics = {f"tree_{key}": _mean([float(t[key]) for t in trees]) for key in (trees[0] if trees else {})}
     if trees:
         metrics["tree_mean_spread"] = _mean([t["mean_spread"] for t in trees if t["divergent_nodes"]])
     return metrics
+
+
+def _fork_metrics(results: Sequence[Group], played: IterationData) -> dict[str, Any]:
+    """Count forks, how they ended, and the groups that had nothing to compare without them."""
+    forks = [t for r in results for t in r.forks]
+    ends = [t.fork.stopped for t in forks if t.fork is not None]
+    return {
+        "forks": len(forks),
+        "forks_failed": played.forks_failed,
+        "forks_stopped": _mean(ends),
+        "fork_length": _mean([len(t.turns) for t in forks]),
+        "fork_success": _mean(
+            [t.episode.success for t in forks if t.fork is not None and not t.fork.stopped]
+        ),
+        "groups_opened_by_forks": sum(
+            len({t.reward for t in r.trajectories}) == 1 and r.tree is not None and not r.tree.zero_variance
+            for r in results
+        ),
+    }
+
+
+def _way_metrics(results: Sequence[Group]) -> dict[str, Any]:
+    """Count ways, those stitched from several episodes, and those shorter than each episode that ended as well."""
+    found = [(r, r.way) for r in results if r.way is not None]
+    ended = {
+        id(r): [
+            t.before + len(t.turns)
+            for t in r.members
+            if not (t.fork is not None and t.fork.stopped) and t.reward >= way.reward - SAME_REWARD
+        ]
+        for r, way in found
+    }
+    return {
+        "ways": len(found),
+        "way_length": _mean([len(way.steps) for _, way in found]),
+        "ways_stitched": sum(len({i for i, _ in way.steps}) > 1 for _, way in found),
+        "ways_shorter": sum(len(way.steps) < min(ended[id(r)]) for r, way in found),
+    }
 
 
 def _weight_change(results: Sequence[Group]) -> float | None:
@@ -416,7 +482,8 @@ def _weight_change(results: Sequence[Group]) -> float | None:
     keys = []
     for result in results:
         base = grpo([t.reward for t in result.trajectories], [0] * len(result.trajectories))
-        for trajectory, advantages, a in zip(result.trajectories, result.advantages, base, strict=True):
+        own = result.advantages[: len(base)]
+        for trajectory, advantages, a in zip(result.trajectories, own, base, strict=True):
             ours.append(np.asarray(advantages))
             theirs.append(np.full(len(trajectory.turns), a))
             keys.append([(tuple(turn.context), tuple(turn.reply)) for turn in trajectory.turns])

@@ -63,10 +63,7 @@ def make_config(
     for name, value in options.items():
         part = f"{name}." if isinstance(value, Mapping) else ""
         given |= {f"{part}{key}": v for key, v in value.items()} if part else {name: value}
-    config = with_nodes(
-        with_algorithm(config, given.get("algo", config.algo)), given.get("tree.nodes", config.tree.nodes)
-    )
-    config = with_options(config, given)
+    config = with_options(with_choices(config, given), given)
     return replace(
         config,
         env=entry.id,
@@ -198,16 +195,41 @@ def with_algorithm(config: Config, name: str) -> Config:
 def with_nodes(config: Config, nodes: str) -> Config:
     """Apply a node kind and its default options.
 
-    By state that is the discount of states, and no grafts: credit by state is small, so that at the weight chosen for the paper's
-    credit the surgical loss outweighed it on Blocksworld (docs/results/algorithms.md). By depth it is the paper's reading, grafts and all,
-    with the discount of the preset's kind.
+    By state that is transition credit, the discount of states, and no grafts at divergences: credit by state is small, so that at the
+    weight chosen for the paper's credit the surgical loss outweighed it on Blocksworld (docs/results/algorithms.md). By depth it is the
+    paper's reading, grafts and all, with the discount of the preset's kind, and neither ways nor forks, which need states.
     """
     if nodes not in GAMMA or nodes == config.tree.nodes:
         return config
-    credit: Credit = "value" if nodes == "depth" else config.tree.credit
+    credit: Credit = "value" if nodes == "depth" else "transition"
     gamma = TINY_GAMMA if nodes == "depth" and is_tiny(config.model) else GAMMA[nodes]
     tree = replace(config.tree, nodes=cast("Nodes", nodes), credit=credit, gamma=gamma)
-    return replace(config, tree=tree, graft=replace(config.graft, enabled=nodes == "depth"))
+    graft = replace(config.graft, enabled=nodes == "depth", source="divergence")
+    return replace(config, tree=tree, graft=graft, explore=replace(config.explore, share=0.0))
+
+
+def with_choices(config: Config, given: Mapping[str, Any]) -> Config:
+    """Apply the default options of the choices that the user made: algorithm, nodes, ways and forks.
+
+    Options of the preset that do not fit a choice are turned off; what the user asked for is left to ``config_check``.
+
+    Args:
+        config: the preset.
+        given: values of options by dotted name, as far as the user gave them.
+    """
+    config = with_algorithm(config, given.get("algo", config.algo))
+    ways = given.get("graft.source", "divergence") != "divergence"
+    forks = float(given.get("explore.share", 0.0)) > 0
+    graph = "state" if ways or forks or given.get("tree.values") == "bellman" else config.tree.nodes
+    config = with_nodes(config, given.get("tree.nodes", graph))
+    chosen: dict[str, Any] = {}
+    if ways:
+        chosen["graft.enabled"] = True
+    if forks:
+        chosen["tree.values"] = "bellman"
+    elif given.get("tree.values") == "mean" or not given.get("tstar", config.tstar):
+        chosen["explore.share"] = 0.0
+    return with_options(config, {name: value for name, value in chosen.items() if name not in given})
 
 
 def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:

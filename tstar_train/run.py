@@ -50,7 +50,7 @@ from tstar_train.engines import require_engine
 from tstar_train.engines.check import EngineMismatch
 from tstar_train.evaluate import Measurement, header, print_result, summarized
 from tstar_train.finite import NotFinite
-from tstar_train.loop import IterationResult, Trainer, share_of_episodes, share_of_minutes
+from tstar_train.loop import IterationResult, Trainer, share_of_episodes, share_of_minutes, share_of_turns
 from tstar_train.output import Output
 from tstar_train.ranks import all_ranks, run_on_all_ranks
 from tstar_train.report import write_report
@@ -248,6 +248,7 @@ def train_on(
                 late
                 or progress.iteration >= config.iterations
                 or share_of_episodes(config, trainer.cursor) >= 1
+                or share_of_turns(config, trainer.turns) >= 1
             )
             if validation.due(progress.iteration, last):
                 save()

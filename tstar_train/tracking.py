@@ -229,7 +229,8 @@ class RunFolder:
         self._append("timings.jsonl", {"iteration": number, **result.seconds, "seconds": seconds, **memory})
         shown = _most_telling(result.data.groups)
         for group in shown:
-            for trajectory, advantages in zip(group.trajectories, group.advantages, strict=True):
+            own = group.advantages[: len(group.trajectories)]  # forks are with the trees
+            for trajectory, advantages in zip(group.trajectories, own, strict=True):
                 episode = trajectory.episode
                 episode.extra = {
                     **episode.extra,
@@ -385,7 +386,7 @@ class RunFolder:
             for g in result.data.grafts.kept
             if g.group == first.group
         ]
-        options, shrink, members = self._config.tree, self._config.graft.shrink, group.trajectories
+        options, shrink, members = self._config.tree, self._config.graft.shrink, group.members
         tree: dict[str, Any] = {}
         if group.tree is not None:
             tree = tree_to_dict(group.tree, members, options.delta, shrink, options.baseline, options.credit)
@@ -457,8 +458,12 @@ def _has_episodes(metrics: dict[str, Any]) -> bool:
 
 
 def _most_telling(groups: list[Group]) -> list[Group]:
-    """Select the groups with the most divergences; ties go to the first groups."""
-    return sorted(groups, key=lambda g: (-len(g.divergences), g.trajectories[0].group))[:_EPISODE_GROUPS]
+    """Select the groups with the most divergences and a way, then those with a tree; ties go to the first groups."""
+
+    def key(group: Group) -> tuple[int, bool, bool, int]:
+        return -len(group.divergences), group.way is None, group.tree is None, group.trajectories[0].group
+
+    return sorted(groups, key=key)[:_EPISODE_GROUPS]
 
 
 def _plain(value: Any) -> Any:

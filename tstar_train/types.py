@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tstar_envs import Episode, Step
-from tstar_train.tree import Divergence, Tree
+from tstar_envs import Episode, Snapshot, Step
+from tstar_train.tree import Divergence, Tree, Way
 
 
 @dataclass(slots=True)
@@ -38,16 +38,44 @@ class Turn:
 
 
 @dataclass(slots=True)
+class Fork:
+    """Beginning and end of a fork: an episode that was played on from a restored state (docs/tstar.md).
+
+    Attributes:
+        parent: member of the group whose state was restored.
+        turn: number of turns before that state, from the start of the episode.
+        state: key of the state.
+        shaping: shaping that was earned before it.
+        progress: progress that was made before it; None if not recorded.
+        untried: True if its first action was chosen because nobody in the group had tried it in this state.
+        stopped: True if it was stopped in a known state: it has no reward of its own.
+        replies: token ids of the replies before it; empty once the iteration is over.
+    """
+
+    parent: int
+    turn: int
+    state: str
+    shaping: float = 0.0
+    progress: float | None = None
+    untried: bool = False
+    stopped: bool = False
+    replies: list[list[int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Trajectory:
     """One episode with the tokens behind it.
 
     Attributes:
         group: index of its task among the tasks of the iteration.
         member: index within the group.
-        episode: the record; its steps are parallel to ``turns``.
-        turns: token ids of every turn.
-        start_key: state key of the initial state.
+        episode: the record, of a fork with the steps before it.
+        turns: token ids of every turn, of a fork without those before it.
+        start_key: state key of the state that it begins in.
         penalty: subtracted from the compared reward by an algorithm (DAPO, for overlong replies).
+        fork: None for an episode from the start.
+        snapshots: before each turn and after the last, if they were kept (``Sampling.snapshots``); empty once the iteration is over.
+        start_actions: admissible actions at the start, kept with the snapshots; None for an open set.
     """
 
     group: int
@@ -56,16 +84,35 @@ class Trajectory:
     turns: list[Turn] = field(default_factory=list)
     start_key: str = ""
     penalty: float = 0.0
+    fork: Fork | None = None
+    snapshots: list[Snapshot[Any]] = field(default_factory=list)
+    start_actions: list[str] | None = None
 
     @property
     def earned(self) -> float:
         """Return of the environment: the terminal reward, in [0, 1], plus all shaping."""
-        return self.episode.reward + sum(turn.shaping for turn in self.turns)
+        before = 0.0 if self.fork is None else self.fork.shaping
+        return self.episode.reward + before + sum(turn.shaping for turn in self.turns)
 
     @property
     def reward(self) -> float:
         """Reward that the group's trajectories are compared by: ``earned`` minus ``penalty``."""
         return self.earned - self.penalty
+
+    @property
+    def truncated(self) -> bool:
+        """True if the horizon cut it off; a full context (``overlong``) and a stopped fork are ends of another kind."""
+        stopped = self.fork is not None and self.fork.stopped
+        return self.episode.ended == "truncated" and not stopped and not overlong(self.episode)
+
+    @property
+    def before(self) -> int:
+        """Number of turns before its first own one: 0 but for forks."""
+        return 0 if self.fork is None else self.fork.turn
+
+    def replies_until(self, turn: int) -> list[list[int]]:
+        """Return the token ids of all replies of the episode before one of its own turns."""
+        return [*([] if self.fork is None else self.fork.replies), *(t.reply for t in self.turns[:turn])]
 
     @property
     def states_before(self) -> list[str]:
@@ -74,8 +121,8 @@ class Trajectory:
 
     @property
     def steps(self) -> list[Step]:
-        """The environment's record of each turn."""
-        return self.episode.steps
+        """The environment's record of each turn in ``turns``."""
+        return self.episode.steps if self.fork is None else self.episode.steps[self.fork.turn :]
 
 
 @dataclass(slots=True)
@@ -186,16 +233,27 @@ class Group:
     """Episodes of one task, with their tree, advantages and divergences.
 
     Attributes:
-        trajectories: its members, without those lost to infrastructure errors.
+        trajectories: the episodes from the start, without those lost to infrastructure errors.
+        forks: episodes that were played on from restored states.
         advantages: per member, one number per turn.
         tree: None if it was not built.
         divergences: of the tree, where thoughts are grafted.
+        way: through the tree to the best ending, if the options ask for it.
+        horizon: of the task, in steps, where forks were played; else 0.
     """
 
     trajectories: list[Trajectory]
     advantages: list[NDArray[np.float64]] = field(default_factory=list)
     tree: Tree | None = None
     divergences: list[Divergence] = field(default_factory=list)
+    forks: list[Trajectory] = field(default_factory=list)
+    way: Way | None = None
+    horizon: int = 0
+
+    @property
+    def members(self) -> list[Trajectory]:
+        """All trajectories: the episodes from the start, then the forks."""
+        return [*self.trajectories, *self.forks]
 
 
 def without_failed(group: Sequence[Trajectory]) -> list[Trajectory]:
@@ -283,6 +341,11 @@ class KLWork:
     rejected_early: int = 0
 
 
+def overlong(episode: Episode) -> bool:
+    """Check whether an episode ended because its context left no room for a reply."""
+    return bool(episode.extra.get("overlong", False))
+
+
 def failed(episode: Episode) -> bool:
     """Check whether an episode failed, so that its reward means nothing."""
     return episode.ended == "error"
@@ -301,6 +364,9 @@ class IterationData:
         failed: episodes lost to infrastructure errors; they are in no group.
         overlong: number of episodes whose context left no room for a reply; one that never began is in no group.
         tasks: number of tasks played.
+        turns: number of sampled turns: all that the policy was asked for, of dropped groups and failed episodes too.
+        tokens: number of sampled tokens in them.
+        forks_failed: number of forks lost to infrastructure errors; they are in no group.
         dropped_groups: number of groups that dynamic sampling dropped.
         grafts: kept and dropped.
         work: of the KL estimates.
@@ -316,6 +382,9 @@ class IterationData:
     failed: list[Episode] = field(default_factory=list)
     overlong: int = 0
     tasks: int = 0
+    turns: int = 0
+    tokens: int = 0
+    forks_failed: int = 0
     dropped_groups: int = 0
     grafts: Grafts = field(default_factory=Grafts)
     work: KLWork = field(default_factory=KLWork)
@@ -336,6 +405,9 @@ class IterationData:
             whole.failed += part.failed
             whole.overlong += part.overlong
             whole.tasks += part.tasks
+            whole.turns += part.turns
+            whole.tokens += part.tokens
+            whole.forks_failed += part.forks_failed
             whole.dropped_groups += part.dropped_groups
             whole.grafts.kept += part.grafts.kept
             whole.grafts.dropped += part.grafts.dropped

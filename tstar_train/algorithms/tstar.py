@@ -14,7 +14,7 @@ from tstar_train.policy.codec import Codec
 from tstar_train.rollout.collect import EnvSpec
 from tstar_train.rollout.kl import ActionKL, ExactKL, prefetch_together
 from tstar_train.rollout.player import Sampling
-from tstar_train.tree import Divergence, Tree, build_trees
+from tstar_train.tree import Divergence, StateGraph, Tree, Way, build_trees
 from tstar_train.types import Grafts, Group, KLWork, Trajectory
 
 
@@ -55,7 +55,7 @@ class TStar:
         chosen = [
             n
             for n, group in enumerate(groups)
-            if options.statistics_everywhere or len({t.reward for t in group}) > 1
+            if options.statistics_everywhere or len({t.reward for t in group if not _stopped(t)}) > 1
         ]
         built = [groups[n] for n in chosen]
         monte_carlo = options.nodes == "depth" and options.kl_estimator == "mc"
@@ -68,6 +68,7 @@ class TStar:
             kl_symmetry=options.kl_symmetry,
             history=options.history,
             nodes=options.nodes,
+            values=options.values,
             start_keys=[group[0].start_key for group in built],
             prefetch=prefetch_together if monte_carlo else None,
         )
@@ -96,7 +97,7 @@ class TStar:
             work=work,
         )
 
-    def value(self, tree: Tree | None, base: Advantages) -> Advantages:
+    def value(self, tree: Tree | None, base: Advantages, horizon: int = 0) -> Advantages:
         """Compute the Q-tree's advantages; the base algorithm's if ``tree.enabled`` is off.
 
         A group without a tree has equal rewards, for which the tree's advantages are 0 too: no group keeps credit on another scale.
@@ -106,15 +107,52 @@ class TStar:
         if tree is None:
             return [np.zeros_like(row) for row in base]
         options = self._config.tree
-        return tree.advantages(baseline=options.baseline, credit=options.credit)
+        credit = tree.advantages(baseline=options.baseline, credit=options.credit)
+        if self._config.forks and self._config.explore.weights == "reach" and tree.graph is not None:
+            self._weigh(tree.graph, credit, horizon)
+        return credit
 
-    def divergences(self, tree: Tree | None) -> list[Divergence]:
-        """Find the group's divergences: nodes where better and worse branches part."""
-        return (
-            []
-            if tree is None
-            else tree.divergences(self._config.tree.delta, shrink=self._config.graft.shrink)
-        )
+    def _weigh(self, graph: StateGraph, credit: Advantages, horizon: int) -> None:
+        """Multiply each turn's credit by how often the policy comes by its state, over the visits in the group."""
+        weights = self._config.rollout.group_size * graph.reach(horizon) / np.maximum(graph.visits, 1)
+        for step in graph.passages:
+            credit[step.member[0]][step.member[1]] *= weights[step.state]
+
+    def divergences(self, tree: Tree | None, way: Way | None = None) -> list[Divergence]:
+        """Find where thoughts are grafted: nodes where better and worse branches part, or steps of the way beside worse ones."""
+        options = self._config.graft
+        if tree is None:
+            return []
+        found = []
+        if options.source != "way":
+            found += tree.divergences(self._config.tree.delta, shrink=options.shrink)
+        if way is not None and options.loss == "surgical":
+            found += tree.contrasts(way, self._config.tree.delta)
+        return found
+
+    def way(self, tree: Tree | None) -> Way | None:
+        """Find the way to a group's best ending, if ways are grafted; None without one."""
+        options = self._config.graft
+        return None if tree is None or not options.enabled or options.source == "divergence" else tree.way()
+
+    def imitate(self, tree: Tree | None, way: Way | None, credit: Advantages) -> Advantages:
+        """Add the advantage of the way's turns to the credit, if ways are imitated.
+
+        Args:
+            tree: of the group.
+            way: through it; None if there is none.
+            credit: per member, one number per turn.
+        """
+        options = self._config.graft
+        if not self._config.imitates_ways:
+            return credit
+        if options.way_only:
+            credit = [np.zeros_like(row) for row in credit]
+        if tree is not None and way is not None:
+            extra = options.way_weight * (way.reward - tree.mean_reward)
+            for i, t in way.steps:
+                credit[i][t] += extra
+        return credit
 
     def graft(self, groups: Sequence[Group], number: int) -> Grafts:
         """Rectified thoughts at the divergences, verified if the options say so.
@@ -124,9 +162,9 @@ class TStar:
             number: of the iteration.
         """
         config = self._config
-        if not config.graft.enabled:
+        if not config.makes_pairs:
             return Grafts()
-        found = [(g.trajectories, d) for g in groups for d in g.divergences]
+        found = [(g.members, d) for g in groups for d in g.divergences]
         grafts = graft(
             self._engine,
             self._codec,
@@ -137,7 +175,7 @@ class TStar:
             fallback=config.graft.fallback,
         )
         if config.graft.verify:
-            by_task = {g.trajectories[0].group: g.trajectories for g in groups}
+            by_task = {g.trajectories[0].group: g.members for g in groups}
             lost = [by_task[g.group][g.worst_step[0]] for g in grafts.kept]
             verify(
                 grafts,
@@ -151,3 +189,7 @@ class TStar:
                 fallback=config.graft.fallback,
             )
         return grafts
+
+
+def _stopped(trajectory: Trajectory) -> bool:
+    return trajectory.fork is not None and trajectory.fork.stopped

@@ -33,7 +33,7 @@ def penalties(steps: Sequence[Step], rollout: RolloutConfig) -> NDArray[np.float
     return result
 
 
-def progress_made(turns: Sequence[Turn]) -> NDArray[np.float64]:
+def progress_made(turns: Sequence[Turn], begun: float = 0.0) -> NDArray[np.float64]:
     """Compute the progress of each turn, shape (turns,), as a fraction of the whole: the change of ``Turn.progress``.
 
     A turn that loses the task, or uses up the steps, loses all progress made before it. The sum over an episode is 1 if it succeeds and 0
@@ -43,6 +43,7 @@ def progress_made(turns: Sequence[Turn]) -> NDArray[np.float64]:
 
     Args:
         turns: turns of one episode, in order; all have ``progress``.
+        begun: progress before the first of them.
 
     Raises:
         ValueError: progress was not recorded (see ``Sampling.progress``).
@@ -54,7 +55,7 @@ def progress_made(turns: Sequence[Turn]) -> NDArray[np.float64]:
                 f"turn {number} has no progress: collect the episodes with Sampling(progress=True)"
             )
         after.append(turn.progress)
-    return np.diff(np.array(after, dtype=np.float64), prepend=0.0)
+    return np.diff(np.array(after, dtype=np.float64), prepend=begun)
 
 
 # A "sequence" of the loss functions is one episode, even if it has several rows.
@@ -68,16 +69,17 @@ def make_rows(config: Config, groups: Sequence[Group]) -> list[tuple[Trajectory,
         config: the run's options.
         groups: groups with the advantages of their turns.
     """
-    return [
-        (t, _rows(config, t, a)) for g in groups for t, a in zip(g.trajectories, g.advantages, strict=True)
-    ]
+    return [(t, _rows(config, t, a)) for g in groups for t, a in zip(g.members, g.advantages, strict=True)]
 
 
 def _rows(config: Config, trajectory: Trajectory, advantages: np.ndarray) -> list[TokenSequence]:
     negative, credit = config.optim.negative_weight, config.rollout.progress_credit
-    earned = below_zero(advantages, negative) - penalties(trajectory.steps, config.rollout)
-    if credit:
-        earned += below_zero(credit * progress_made(trajectory.turns), negative)
+    earned = below_zero(advantages, negative)
+    if not (config.imitates_ways and config.graft.way_only):
+        earned = earned - penalties(trajectory.episode.steps, config.rollout)[trajectory.before :]
+        if credit:
+            begun = 0.0 if trajectory.fork is None else trajectory.fork.progress or 0.0
+            earned += below_zero(credit * progress_made(trajectory.turns, begun), negative)
     episode = join_rows(rows_of(trajectory, earned.tolist()))
     weight = token_weight(
         float(sum(s.num_response_tokens for s in episode)), _AGGREGATION[config.optim.aggregation]

@@ -1,4 +1,4 @@
-"""Collection of rollouts: task order, groups of episodes, dynamic sampling, and continued episodes."""
+"""Collection of rollouts: groups of episodes, and episodes continued from snapshots."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import torch
-
 from tstar_envs import (
     EnvironmentFailed,
     Episode,
     GroupEnv,
-    InfrastructureError,
-    StableRandom,
+    Snapshot,
     UnknownOption,
     called,
     find_entry,
@@ -22,55 +19,11 @@ from tstar_envs import (
     play_group,
     prompt_of,
 )
-from tstar_train.algorithms.base import Algorithm
 from tstar_train.config import Config
-from tstar_train.distributed import Communicator, raise_on_any_rank
 from tstar_train.engines.base import Engine
 from tstar_train.policy.codec import Codec
-from tstar_train.rollout.player import PolicyPlayer, Sampling, overlong, transcript_of
-from tstar_train.types import IterationData, Trajectory, failed, without_failed
-
-MOST = 0.5  # maximum share of failed episodes; above it a run stops
-
-
-def stop_if_most_failed(failures: Sequence[Episode], played: int) -> None:
-    """Stop an iteration if most of its episodes failed.
-
-    Args:
-        failures: the failed episodes.
-        played: number of all episodes.
-
-    Raises:
-        InfrastructureError: more than ``MOST`` of the episodes failed; the message has the error of the last one.
-    """
-    if len(failures) > MOST * played:
-        raise InfrastructureError(
-            f"{len(failures)} of {played} episodes failed and are excluded, the last error: {failures[-1].error}"
-        )
-
-
-class TaskStream:
-    """Endless stream of tasks: each pass is shuffled anew and cut to a multiple of the iteration size.
-
-    Args:
-        tasks: task ids.
-        size: number of tasks per iteration.
-        seed: seed of the shuffles.
-    """
-
-    def __init__(self, tasks: Sequence[str], size: int, seed: int) -> None:
-        self._tasks = list(tasks)
-        self._usable = len(tasks) // size * size
-        self._seed = seed
-
-    def take(self, cursor: int, count: int) -> list[str]:
-        """Return ``count`` tasks from position ``cursor`` on."""
-        taken: list[str] = []
-        while len(taken) < count:
-            turn, position = divmod(cursor + len(taken), self._usable)
-            order = StableRandom(f"{self._seed}/tasks/{turn}").shuffled(self._tasks)
-            taken += order[position : min(self._usable, position + count - len(taken))]
-        return taken
+from tstar_train.rollout.player import PolicyPlayer, Sampling, Transcript, snapshot_of, transcript_of
+from tstar_train.types import Trajectory, failed
 
 
 @dataclass
@@ -130,6 +83,9 @@ def collect(
         episode.begin(observation, info)
         start_key = called("the environment", EnvironmentFailed, env.state_key)
         trajectories.append(Trajectory(first_group + row // size, row % size, episode, start_key=start_key))
+        if sampling.snapshots:
+            trajectories[-1].snapshots.append(snapshot_of(env))
+            trajectories[-1].start_actions = info.get("admissible_actions")
         lines.append(transcript_of(episode, codec, prompt, sampling))
     again = [repeats[row // size] if repeats else 0 for row in range(len(trajectories))]
     player = PolicyPlayer(
@@ -165,10 +121,10 @@ def play_on(
     sampling: Sampling,
     begun: Sequence[Sequence[int]] | None = None,
 ) -> list[Trajectory]:
-    """Continue episodes from given turns; the environment replays the earlier replies.
+    """Continue episodes from given turns; the environment is restored from their snapshots, nothing is replayed.
 
     Args:
-        points: (trajectory, number of turns to keep) for each new episode; a repeated point is continued with different samples.
+        points: (trajectory, number of its turns to keep) for each new episode; a repeated point is continued with different samples.
         spec: the environment.
         engine: engine that samples replies.
         codec: codec between turns and token ids.
@@ -179,27 +135,52 @@ def play_on(
 
     Returns:
         The episodes, in the order of the points; ``types.failed`` marks those whose infrastructure failed.
+
+    Raises:
+        ValueError: a trajectory was collected without snapshots.
     """
     if not points:
         return []
     group = spec.group([t.episode.task for t, _ in points], 1, split)
-    group.replay([[step.reply for step in t.steps[:turn]] for t, turn in points], tolerant=True)
+    group.restore([snapshot_at(t, turn) for t, turn in points])
     prompt = prompt_of(group.envs[0])
     trajectories, lines = [], []
-    for number, ((old, turn), error) in enumerate(zip(points, group.errors, strict=True)):
-        line = transcript_of(old.episode, codec, prompt, sampling)
-        for said, step in zip(old.turns[:turn], old.steps[:turn], strict=True):
-            line.add(said.reply, step.observation)
-        lines.append(line)
-        episode = replace(old.episode, steps=list(old.steps[:turn]), extra={}, reward=0.0, success=False)
-        if error is not None:
-            episode.fail(error)
-        trajectories.append(Trajectory(old.group, number, episode, list(old.turns[:turn])))
+    for number, (old, turn) in enumerate(points):
+        lines.append(transcript_at(old, turn, codec, prompt, sampling))
+        episode = begun_episode(old, turn)
+        trajectories.append(
+            Trajectory(old.group, number, episode, list(old.turns[:turn]), old.start_key, fork=old.fork)
+        )
     player = PolicyPlayer(
         group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, begun=begun
     )
     play_group(group, [t.episode for t in trajectories], player)
     return trajectories
+
+
+def snapshot_at(trajectory: Trajectory, turn: int) -> Snapshot[Any]:
+    """Return the snapshot of a trajectory before one of its turns.
+
+    Raises:
+        ValueError: it was collected without snapshots.
+    """
+    if not trajectory.snapshots:
+        raise ValueError("the episodes have no snapshots: collect them with Sampling(snapshots=True)")
+    return trajectory.snapshots[turn]
+
+
+def begun_episode(old: Trajectory, turn: int) -> Episode:
+    """Return the record of a trajectory's episode up to one of its turns, to be continued."""
+    steps = old.episode.steps[: old.before + turn]
+    return replace(old.episode, steps=steps, extra={}, reward=0.0, success=False, ended="truncated")
+
+
+def transcript_at(old: Trajectory, turn: int, codec: Codec, prompt: str, sampling: Sampling) -> Transcript:
+    """Return the transcript of a trajectory before one of its turns."""
+    line = transcript_of(old.episode, codec, prompt, sampling)
+    for reply, step in zip(old.replies_until(turn), old.episode.steps[: old.before + turn], strict=True):
+        line.add(reply, step.observation)
+    return line
 
 
 def training_spec(config: Config) -> EnvSpec:
@@ -213,96 +194,3 @@ def sampling_of(config: Config, temperature: float) -> Sampling:
     """Return the sampling options of the rollout."""
     rollout = config.rollout
     return Sampling(rollout.max_tokens, temperature, rollout.context, rollout.history)
-
-
-def sample_groups(
-    config: Config,
-    algorithm: Algorithm,
-    engine: Engine,
-    codec: Codec,
-    stream: TaskStream,
-    cursor: int,
-    world: Communicator,
-    data: IterationData,
-) -> list[list[Trajectory]]:
-    """Sample the groups that this rank trains on; all ranks call it.
-
-    Each rank plays its share of the iteration's tasks. Dropped groups are replaced by sampling more tasks, at most ``dapo.rounds`` times;
-    after that the iteration trains on what it has.
-
-    Args:
-        config: the run's options.
-        algorithm: algorithm that filters groups and shapes rewards.
-        engine: engine that samples replies.
-        codec: codec between turns and token ids.
-        stream: the tasks.
-        cursor: position of the iteration's first task in the stream; at the end the iteration has used ``data.tasks`` tasks of all ranks.
-        world: communicator between the ranks.
-        data: the iteration's number and temperature; this rank's counts are added to it.
-
-    Raises:
-        InfrastructureError: most episodes failed, on all ranks together.
-    """
-    kept: list[list[Trajectory]] = []
-    spec, size = training_spec(config), config.rollout.group_size
-    sampling = replace(sampling_of(config, data.temperature), progress=config.rollout.progress_credit > 0)
-    missing, wanted = (
-        _missing_by_rank(config.rollout.tasks_per_iteration // world.size, world),
-        config.rollout.tasks_per_iteration // world.size,
-    )
-    first, round_number = 0, 0
-    while sum(missing) and round_number < config.dapo.rounds:
-        tasks = stream.take(cursor + first, sum(missing))
-        place = sum(missing[: world.rank])
-        mine = tasks[place : place + missing[world.rank]]
-        # If a pass over the tasks ends within a round, a task may occur twice.
-        repeats = [tasks[:n].count(tasks[n]) for n in range(place, place + len(mine))]
-        # The round is part of the seed, so a repeated task gives different episodes.
-        again = f"/again {round_number}" if round_number else ""
-        with raise_on_any_rank(world):
-            trajectories = collect(
-                spec,
-                engine,
-                codec,
-                mine,
-                size=size,
-                split=config.split,
-                seed=f"{config.seed}/rollout/{data.number}{again}",
-                sampling=sampling,
-                first_group=first + place,
-                repeats=repeats,
-            )
-            data.tasks += len(mine)
-            data.failed += [t.episode for t in trajectories if failed(t.episode)]
-            data.overlong += sum(overlong(t.episode) for t in trajectories)
-            groups = [
-                g for i in range(len(mine)) if (g := without_failed(trajectories[i * size : (i + 1) * size]))
-            ]
-            algorithm.shape_rewards([t for g in groups for t in g])
-            good = [g for g in groups if algorithm.filter_group(g)]
-            data.dropped_groups += len(groups) - len(good)
-            kept += good
-        stop_if_most_failed_anywhere(data, size, world)
-        first, round_number = first + len(tasks), round_number + 1
-        # Groups lost to infrastructure errors are not replaced: a service that is down would be called again and again.
-        lost = data.tasks - len(kept) - data.dropped_groups
-        missing = _missing_by_rank(wanted - len(kept) - lost, world)
-    return kept
-
-
-def stop_if_most_failed_anywhere(data: IterationData, size: int, world: Communicator) -> None:
-    """Stop the iteration if most episodes of all ranks together failed.
-
-    Raises:
-        InfrastructureError: see ``stop_if_most_failed``; raised on all ranks.
-    """
-    failures = [e for part in world.gather(data.failed) for e in part]
-    tasks = int(world.all_reduce(torch.tensor([data.tasks])).item())
-    with raise_on_any_rank(world):
-        stop_if_most_failed(failures, tasks * size)
-
-
-def _missing_by_rank(mine: int, world: Communicator) -> list[int]:
-    counts = torch.zeros(world.size, dtype=torch.int64)
-    counts[world.rank] = max(0, mine)
-    return [int(n) for n in world.all_reduce(counts)]

@@ -239,14 +239,33 @@ class ExactKL:
                 raise UnknownOption(
                     f"kl_estimator 'exact' needs admissible actions, which {self.group[i].episode.env} does not list: use 'mc'"
                 )
-            contexts.append([*self.group[i].turns[t + 1].context, *self.codec.text(ACTION_CUE)])
+            contexts.append(self.group[i].turns[t + 1].context)
             actions.append(listed)
-        # Encode actions after the cue as in a reply, so that the tokens equal those of sampled replies.
-        cue = len(self.codec.text(ACTION_CUE))
-        encoded = [[self.codec.reply(f"{ACTION_CUE} {a}")[cue:] for a in listed] for listed in actions]
-        scored = self.engine.logprobs(contexts, encoded)
-        for (i, t), listed, scores in zip(missing, actions, scored, strict=True):
-            self.work.scored += len(scores)
-            top = max(scores)
-            total = top + math.log(sum(math.exp(s - top) for s in scores))
-            self._distributions[i, t] = {a: s - total for a, s in zip(listed, scores, strict=True)}
+        scored = action_logprobs(self.engine, self.codec, contexts, actions)
+        for key, distribution in zip(missing, scored, strict=True):
+            self.work.scored += len(distribution)
+            self._distributions[key] = distribution
+
+
+def action_logprobs(
+    engine: Engine, codec: Codec, contexts: Sequence[Sequence[int]], actions: Sequence[Sequence[str]]
+) -> list[dict[str, float]]:
+    """Compute the policy's log-probabilities of listed actions, in nats, renormalized over each list.
+
+    The action comes right after the action cue, with no thought before it.
+
+    Args:
+        engine: engine that computes log-probabilities.
+        codec: codec, for the action cue.
+        contexts: token ids before each reply.
+        actions: for each context, the actions to compare.
+    """
+    # Encode actions after the cue as in a reply, so that the tokens equal those of sampled replies.
+    cue = codec.text(ACTION_CUE)
+    encoded = [[codec.reply(f"{ACTION_CUE} {a}")[len(cue) :] for a in listed] for listed in actions]
+    found = []
+    for listed, scores in zip(actions, engine.logprobs([[*c, *cue] for c in contexts], encoded), strict=True):
+        top = max(scores)
+        total = top + math.log(sum(math.exp(s - top) for s in scores))
+        found.append({a: s - total for a, s in zip(listed, scores, strict=True)})
+    return found

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from tstar_envs import Episode, GroupEnv, StepResult, progress_of
+from tstar_envs import (
+    EnvironmentFailed,
+    Episode,
+    GroupEnv,
+    Snapshot,
+    StepResult,
+    TextEnv,
+    called,
+    progress_of,
+)
 from tstar_train.engines.base import Engine, Sample
 from tstar_train.policy.codec import Codec, thought_length
 from tstar_train.policy.kv import ContextTooLong
@@ -95,6 +105,7 @@ class Sampling:
         context: ``concat`` (the whole transcript) or ``step`` (task, the last ``history`` turns and the current observation).
         history: number of turns kept by ``step``, 0 or more.
         progress: True to record ``Turn.progress``.
+        snapshots: True to keep ``Trajectory.snapshots``, from which episodes can be played on.
     """
 
     max_tokens: int = 64
@@ -102,11 +113,7 @@ class Sampling:
     context: str = "concat"
     history: int = 2
     progress: bool = False
-
-
-def overlong(episode: Episode) -> bool:
-    """Check whether an episode ended because its context left no room for a reply."""
-    return bool(episode.extra.get("overlong", False))
+    snapshots: bool = False
 
 
 def transcript_of(episode: Episode, codec: Codec, prompt: str, sampling: Sampling) -> Transcript:
@@ -114,6 +121,16 @@ def transcript_of(episode: Episode, codec: Codec, prompt: str, sampling: Samplin
     return Transcript(
         codec, prompt, episode.instruction, episode.first_observation, sampling.context, sampling.history
     )
+
+
+def snapshot_of(env: TextEnv[Any, Any]) -> Snapshot[Any]:
+    """Take a snapshot of an environment, possibly a user's.
+
+    Raises:
+        EnvironmentFailed: it raised.
+    """
+    taken: Snapshot[Any] = called("the environment", EnvironmentFailed, env.snapshot)
+    return taken
 
 
 class PolicyPlayer:
@@ -200,6 +217,15 @@ class PolicyPlayer:
         for (row, (first, context)), sample in zip(offered.items(), samples, strict=True):
             ids, logprobs = Sample(first + sample.ids, [0.0] * len(first) + sample.logprobs)
             self._said[row] = Turn(context, ids, logprobs, thought_length(self._codec, ids))
+        return self._texts()
+
+    def begin_with(self, turns: Mapping[int, Turn]) -> dict[int, str]:
+        """Begin with turns that were sampled before; return their replies by row."""
+        self._turn += 1
+        self._said = dict(turns)
+        return self._texts()
+
+    def _texts(self) -> dict[int, str]:
         # The ids are kept as sampled: this decoded text is never encoded again.
         return {row: self._codec.decode(turn.reply) for row, turn in self._said.items()}
 
@@ -212,6 +238,8 @@ class PolicyPlayer:
             turn.progress = (
                 float(result.info["success"]) if result.over else progress_of(self._group.envs[row])
             )
+        if self._sampling.snapshots:
+            trajectory.snapshots.append(snapshot_of(self._group.envs[row]))
         if not result.over:
             turn.shaping = result.reward
             self._lines[row].add(turn.reply, result.observation)

@@ -13,7 +13,8 @@ for divergence in tree.divergences(delta=0.3):
 from tstar_train.tree.divergence import Divergence
 from tstar_train.tree.export import tree_to_dict
 from tstar_train.tree.merging import KL, BatchedKL, History, PairCounts, Symmetry, history_keys
-from tstar_train.tree.node import Member, Node, StepLike, TrajectoryLike
+from tstar_train.tree.node import ForkLike, Member, Node, StepLike, TrajectoryLike
+from tstar_train.tree.states import Passage, StateGraph, Values, Way
 from tstar_train.tree.tree import GAMMA, Baseline, Credit, Nodes, Tree, build_tree, build_trees
 
 __all__ = [
@@ -23,15 +24,20 @@ __all__ = [
     "BatchedKL",
     "Credit",
     "Divergence",
+    "ForkLike",
     "History",
     "Member",
     "Node",
     "Nodes",
     "PairCounts",
+    "Passage",
+    "StateGraph",
     "StepLike",
     "Symmetry",
     "TrajectoryLike",
     "Tree",
+    "Values",
+    "Way",
     "build_tree",
     "build_trees",
     "history_keys",

@@ -22,6 +22,8 @@ class Divergence:
         best_step: of those that went from v to v+, the one with the highest return, as `(i, t)`: z+, a+, o+.
         worst_step: of those that went from v to v-, the one with the lowest return: z-, a-, o-, and the context s that a
             graft is trained in.
+        best_count: |T(v -> v+)|, the number of trajectories from the node to the best child.
+        worst_count: |T(v -> v-)|.
     """
 
     node: Node
@@ -30,16 +32,8 @@ class Divergence:
     worst: Node
     best_step: Member
     worst_step: Member
-
-    @property
-    def best_count(self) -> int:
-        """|T(v -> v+)|: number of trajectories from the node to the best child."""
-        return len(self.node.children[self.best])
-
-    @property
-    def worst_count(self) -> int:
-        """|T(v -> v-)|."""
-        return len(self.node.children[self.worst])
+    best_count: int
+    worst_count: int
 
 
 def find_divergences(
@@ -48,6 +42,8 @@ def find_divergences(
     delta: float,
     shrink: float,
     passage: Callable[[Node, Node, int], int],
+    stopped: frozenset[int] = frozenset(),
+    digits: int | None = None,
 ) -> list[Divergence]:
     """Every divergent node (`eq:divergence`), in the order of `nodes`.
 
@@ -63,6 +59,8 @@ def find_divergences(
         shrink: pseudo-count k that pulls each child's value towards its parent's before they are compared,
             (n Q(child) + k Q(parent)) / (n + k) with n = |T(v -> child)|: one lucky winner is weak evidence. 0 is off.
         passage: the step by which a trajectory went from a node to its child, the first if there are several.
+        stopped: trajectories whose reward is only expected (forks that stopped in a known state); they stand for a child last.
+        digits: decimal places of the values that are compared, for values that were solved and carry rounding of their own; None: all.
 
     Returns:
         The divergences; none in a group whose rewards are all equal.
@@ -81,15 +79,18 @@ def find_divergences(
         if len(node.children) < 2:
             continue
         values = {child: _shrunk(child, node, shrink) for child in node.children}
+        if digits is not None:
+            values = {child: round(value, digits) for child, value in values.items()}
         best = min(values, key=lambda child: (-values[child], *_preference(node, child)))
         worst = min(values, key=lambda child: (values[child], *_preference(node, child)))
         spread = values[best] - values[worst]
         to_best, to_worst = node.children[best], node.children[worst]
         if spread > delta and _mean_reward(to_best, rewards) > _mean_reward(to_worst, rewards):
-            winner = min(to_best, key=lambda i: (-rewards[i], i))
-            loser = min(to_worst, key=lambda i: (rewards[i], i))
+            winner = min(to_best, key=lambda i: (i in stopped, -rewards[i], i))
+            loser = min(to_worst, key=lambda i: (i in stopped, rewards[i], i))
             won, lost = passage(node, best, winner), passage(node, worst, loser)
-            found.append(Divergence(node, spread, best, worst, (winner, won), (loser, lost)))
+            steps = (winner, won), (loser, lost)
+            found.append(Divergence(node, spread, best, worst, *steps, len(to_best), len(to_worst)))
     return found
 
 

@@ -42,11 +42,14 @@ def tree_to_dict(
         `edges`: `source`, `target`, `trajectories`, `weight`.
         `divergences`: `node`, `spread`, `best`, `worst` (ids), `best_count`, `worst_count` (who went there from the node),
         `best_step`, `worst_step` ([trajectory, step]).
+        By state also `values` ("mean" or "bellman"), `way` (None, or `reward`, `steps` as [trajectory, step], and `nodes`, the ids that
+        they lead to) and `forks` (`trajectory`, `parent`, `turn`, `untried`, `stopped`, and `steps` as [thought, action, observation]).
 
     Raises:
         ValueError: `group` is not the one that the tree was built from.
     """
-    if tuple(float(trajectory.reward) for trajectory in group) != tree.rewards:
+    known = [n for n, trajectory in enumerate(group) if tree.graph is None or not tree.graph.stopped(n)]
+    if len(group) != len(tree.rewards) or any(float(group[n].reward) != tree.rewards[n] for n in known):
         raise ValueError(
             f"the group's rewards are not the tree's {list(tree.rewards)}: pass the group it was built from"
         )
@@ -80,8 +83,10 @@ def tree_to_dict(
                 "observation": step.observation if step else "",
             }
         )
+    of_states = {} if tree.graph is None else _of_states(tree, group, ids)
     return {
         "by": tree.by,
+        **of_states,
         "gamma": tree.gamma,
         "rewards": list(tree.rewards),
         "stats": tree.stats(delta, shrink),
@@ -113,6 +118,34 @@ def tree_to_dict(
     }
 
 
+def _of_states(tree: Tree, group: Sequence[TrajectoryLike], ids: dict[Node, int]) -> dict[str, Any]:
+    """Return the entries that only a graph of states has: its values, its way and its forks."""
+    way = tree.way()
+    forks = [(n, trajectory, getattr(trajectory, "fork", None)) for n, trajectory in enumerate(group)]
+    return {
+        "values": "bellman" if tree.solved else "mean",
+        "way": None
+        if way is None
+        else {
+            "reward": way.reward,
+            "steps": [list(step) for step in way.steps],
+            "nodes": [ids[tree.node_of(*step)] for step in way.steps],
+        },
+        "forks": [
+            {
+                "trajectory": n,
+                "parent": fork.parent,
+                "turn": fork.turn,
+                "untried": fork.untried,
+                "stopped": fork.stopped,
+                "steps": [[s.thought, s.action, s.observation] for s in trajectory.steps],
+            }
+            for n, trajectory, fork in forks
+            if fork is not None
+        ],
+    }
+
+
 def credits_of(
     tree: Tree, group: Sequence[TrajectoryLike], baseline: Baseline
 ) -> dict[str, list[list[float]]]:
@@ -120,8 +153,13 @@ def credits_of(
 
     `grpo` is the episode's; of a tree by depth `depth_value` is the paper's and `depth_transition` what a step gains in it;
     `state_value` and `state_transition` are those of states with gamma .95, left out where steps have no state key. A run by state
-    asks for no KL: there the tree by depth merges equal states.
+    asks for no KL: there the tree by depth merges equal states. With forks only the last two are there.
     """
+    if tree.graph is not None and tree.graph.forked:  # other credits compare whole episodes
+        return {
+            f"state_{name}": [row.tolist() for row in tree.advantages(credit=name)]
+            for name in get_args(Credit)
+        }
     rewards = [float(trajectory.reward) for trajectory in group]
     episode = grpo(rewards, [0] * len(rewards))
     found = {"grpo": [[float(a)] * len(t.steps) for a, t in zip(episode, group, strict=True)]}

@@ -35,8 +35,36 @@ class StepLike(Protocol):
         """Key of the state after the step; read with `history="state"` only."""
 
 
+class ForkLike(Protocol):
+    """Beginning and end of a fork: a trajectory that was played on from a restored state (docs/tstar.md)."""
+
+    @property
+    def parent(self) -> int:
+        """Trajectory of the group whose state was restored."""
+
+    @property
+    def state(self) -> str:
+        """Key of the state that it begins in."""
+
+    @property
+    def turn(self) -> int:
+        """Number of steps before that state, counted from the start."""
+
+    @property
+    def untried(self) -> bool:
+        """True if its first step was chosen because nobody had tried it, not drawn by the policy alone."""
+
+    @property
+    def stopped(self) -> bool:
+        """True if it was stopped in a state that others had left, and so has no reward of its own."""
+
+
 class TrajectoryLike(Protocol):
-    """One episode: its terminal reward and its steps."""
+    """One episode: its terminal reward and its steps.
+
+    By state two more attributes are read where a trajectory has them: `truncated`, True if the horizon cut its last step off, and
+    `fork`, a `ForkLike`, or None for an episode from the start. The steps of a fork are those after its state.
+    """
 
     @property
     def reward(self) -> float: ...

@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,68 +15,7 @@ from tstar_train.advantages import reward_moments
 from tstar_train.tree.divergence import Divergence, find_divergences
 from tstar_train.tree.merging import KL, History, PairCounts, Prefetch, Symmetry, equivalence_classes
 from tstar_train.tree.node import Member, Node, TrajectoryLike
-
-
-def state_nodes(
-    group: Sequence[TrajectoryLike], rewards: Sequence[float], gamma: float, start_key: str | None
-) -> tuple[tuple[Node, ...], dict[Member, Node]]:
-    """Merge a group's steps by state; return the nodes and where each step leads.
-
-    V(s) is the mean over all visits of s, in all trajectories, of gamma^(steps left) R; a leaf's value is its trajectory's own R. The
-    graph may hold cycles, so nothing is backed up along its edges.
-
-    Args:
-        group: the trajectories.
-        rewards: their terminal rewards.
-        gamma: discount per step.
-        start_key: the start's state key; a trajectory that comes back to it visits the root again. None: nobody returns to the root.
-
-    Returns:
-        The nodes, the root first, then by earliest visit, lowest trajectory and step; and the node of each member (i, t), which is the
-        state after step t, (i, -1) for the start.
-
-    Raises:
-        ValueError: a step without a state key, which would be one with all others.
-    """
-    visits: defaultdict[str | None, list[Member]] = defaultdict(list)
-    for i, trajectory in enumerate(group):
-        for t, step in enumerate(trajectory.steps):
-            if not step.state_key:
-                raise ValueError(
-                    f"step {t} of trajectory {i} has no state_key: give one or use nodes='depth'"
-                )
-        visits[start_key] += [(i, -1)]
-        for t, step in enumerate(trajectory.steps[:-1]):
-            visits[step.state_key].append((i, t))
-    lengths = [len(trajectory.steps) for trajectory in group]
-    children: dict[Node, dict[Node, frozenset[int]]] = {}
-
-    def add(members: Sequence[Member], value: float, ending: bool) -> None:
-        into: dict[Node, frozenset[int]] = {}
-        children[Node(min(t for _, t in members) + 1, frozenset(members), into, value, ending)] = into
-
-    for members in visits.values():
-        worth = [gamma ** (lengths[i] - t - 1) * rewards[i] for i, t in members]
-        add(members, math.fsum(worth) / len(worth), ending=False)
-    for i, length in enumerate(lengths):
-        add([(i, length - 1)], rewards[i], ending=True)
-    nodes = tuple(sorted(children, key=lambda node: (node.depth, node.first)))
-    node_of = {member: node for node in nodes for member in node.members}
-    for node in nodes:  # only now, since a cycle's nodes are each other's children
-        children[node].update(_children(node, node_of))
-    return nodes, node_of
-
-
-def _children(node: Node, node_of: dict[Member, Node]) -> dict[Node, frozenset[int]]:
-    """List the successor states of a node, itself excluded, with the trajectories that reached each."""
-    through: defaultdict[Node, set[int]] = defaultdict(set)
-    for i, t in node.members:
-        child = node_of.get((i, t + 1))
-        if child is not None and child is not node:
-            through[child].add(i)
-    ordered = sorted(through, key=lambda child: (child.depth, child.first))
-    return {child: frozenset(through[child]) for child in ordered}
-
+from tstar_train.tree.states import StateGraph, Values, Way, state_nodes
 
 Baseline = Literal["group", "discounted"]
 Credit = Literal["value", "transition"]
@@ -140,22 +79,24 @@ def step_advantages(
 
 
 def gained_advantages(
-    before: Sequence[Sequence[float]], after: Sequence[Sequence[float]], rewards: Sequence[float], eps: float
+    before: Sequence[Sequence[float]], after: Sequence[Sequence[float]], scale: float
 ) -> list[NDArray[np.float64]]:
-    """A(t) = (value after step t - value before) / (std R + eps) for every step (docs/tstar.md).
+    """A(t) = (value after step t - value before) / scale for every step (docs/tstar.md).
 
     Args:
         before: per trajectory, what each step is compared with, [T_i]: the value of where it was taken, or of the start.
         after: per trajectory, the value of where each step leads, [T_i].
-        rewards: the M terminal rewards.
-        eps: added to the sample standard deviation.
+        scale: divisor, the spread of the rewards; 0 if they are all equal.
 
     Returns:
-        Per trajectory, [T_i] float64; exactly 0 where the rewards are all equal or there is one trajectory.
+        Per trajectory, [T_i] float64; exactly 0 if the scale is 0.
     """
-    std = reward_moments(rewards)[1]
     rows = [np.subtract(*map(np.asarray, pair), dtype=np.float64) for pair in zip(after, before, strict=True)]
-    return [row / (std + eps) if std else np.zeros(len(row)) for row in rows]
+    return [row / scale if scale else np.zeros(len(row)) for row in rows]
+
+
+_DIGITS = 9  # of solved values that are compared
+FORKED_EPS = 0.1  # added to the standard deviation of rewards that was computed on the graph
 
 
 Nodes = Literal["depth", "state"]
@@ -174,6 +115,8 @@ class Tree:
         gamma: discount per step.
         pairs: what was asked of `kl`, and what was saved.
         by: what makes a node, "depth" (equal decisions at one depth) or "state".
+        graph: the states and the steps between them; None by depth.
+        solved: True if the values were solved on the graph.
     """
 
     nodes: tuple[Node, ...]
@@ -183,6 +126,8 @@ class Tree:
     _node_of: dict[Member, Node] = field(repr=False)
     _lengths: tuple[int, ...] = field(repr=False)
     by: Nodes = "depth"
+    graph: StateGraph | None = field(default=None, repr=False)
+    solved: bool = False
 
     @property
     def root(self) -> Node:
@@ -191,8 +136,23 @@ class Tree:
 
     @property
     def zero_variance(self) -> bool:
-        """True if all rewards are equal, so that comparing them teaches nothing."""
-        return reward_moments(self.rewards)[1] == 0
+        """True if all known rewards are equal, so that comparing them teaches nothing."""
+        known = self.rewards if self.graph is None else self.graph.endings
+        return reward_moments(known)[1] == 0
+
+    @property
+    def mean_reward(self) -> float:
+        """Mean reward of the group; with forks, of an episode on the graph (undiscounted)."""
+        if self.graph is not None and self.graph.forked:
+            return self.graph.moments()[0]
+        return reward_moments(self.rewards)[0]
+
+    def way(self) -> Way | None:
+        """Find the shortest way through the states to the best ending; None by depth, or if all known endings are equal.
+
+        See `StateGraph.way` for the ties.
+        """
+        return None if self.graph is None else self.graph.way()
 
     def node_of(self, i: int, t: int) -> Node:
         """Return the node that step t of trajectory i was merged into; t = -1 is the root.
@@ -213,7 +173,8 @@ class Tree:
         """Compute the advantage of every step, one array [T_i] per trajectory.
 
         Args:
-            eps: added to the sample standard deviation of the rewards.
+            eps: added to the sample standard deviation of the rewards. With forks mean and standard deviation are those of an
+                episode on the graph, and .1 is added instead.
             baseline: what "value" subtracts by depth; see `step_advantages`. By state it is V(start).
             credit: "value" credits a step with what it leads to, "transition" with what it gained: that less the value of where
                 it was taken.
@@ -228,20 +189,66 @@ class Tree:
             [self._node_of[i, t].value for t in range(-1, length)] for i, length in enumerate(self._lengths)
         ]
         after = [row[1:] for row in values]
+        if credit == "value" and self.by == "depth":
+            return step_advantages(after, self.rewards, self.gamma, eps, baseline)
         if credit == "transition":
-            return gained_advantages([row[:-1] for row in values], after, self.rewards, eps)
-        if self.by == "state":
-            return gained_advantages([row[:1] * (len(row) - 1) for row in values], after, self.rewards, eps)
-        return step_advantages(after, self.rewards, self.gamma, eps, baseline)
+            before = [row[:-1] for row in values]
+        else:
+            before = [[self.root.value] * (len(row) - 1) for row in values]
+        gained = gained_advantages(before, after, self._scale(eps))
+        if self.graph is not None:
+            for step in self.graph.passages:
+                if not step.own:
+                    gained[step.member[0]][step.member[1]] = 0.0
+        return gained
+
+    def _scale(self, eps: float) -> float:
+        """Return the divisor of what steps gained; 0 if the rewards that the policy's own steps led to are all equal."""
+        if self.graph is None or not self.graph.forked:
+            std = reward_moments(self.rewards)[1]
+            return std + eps if std else 0.0
+        return self.graph.moments()[1] + FORKED_EPS if self.graph.compares else 0.0
 
     def divergences(self, delta: float = 0.3, shrink: float = 0.0) -> list[Divergence]:
         """Find the nodes whose children differ in value by more than `delta`; see `find_divergences`."""
-        return find_divergences(self.nodes, self.rewards, delta, shrink, self._passage)
+        graph = self.graph
+        stopped = (
+            frozenset()
+            if graph is None
+            else frozenset(i for i in range(len(self.rewards)) if graph.stopped(i))
+        )
+        return find_divergences(
+            self.nodes, self.rewards, delta, shrink, self._passage, stopped, _DIGITS if self.solved else None
+        )
+
+    def contrasts(self, way: Way, delta: float = 0.3) -> list[Divergence]:
+        """Find where a worse action than the way's was tried, in the form of divergences; see `StateGraph.contrasts`."""
+        if self.graph is None:
+            return []
+        states = {node_key: self._node_of[i, t - 1].value for node_key, (i, t) in self._visits().items()}
+        values = np.array([states[s] for s in range(len(self.graph.keys))])
+        return [
+            Divergence(
+                self._node_of[c.best[0], c.best[1] - 1],
+                c.spread,
+                self._node_of[c.best],
+                self._node_of[c.worst],
+                c.best,
+                c.worst,
+                c.best_count,
+                c.worst_count,
+            )
+            for c in self.graph.contrasts(way, values, delta)
+        ]
+
+    def _visits(self) -> dict[int, Member]:
+        """Return one step from each state of the graph."""
+        return {} if self.graph is None else {step.state: step.member for step in self.graph.passages}
 
     def _passage(self, node: Node, child: Node, i: int) -> int:
         """Return the step by which trajectory i first went from a node to its child."""
         left = sorted(t for j, t in node.members if j == i)
-        return next(t + 1 for t in left if self._node_of[i, t + 1] is child)
+        return next(t + 1 for t in left if self._node_of.get((i, t + 1)) is child)
 
     def stats(self, delta: float = 0.3, shrink: float = 0.0) -> dict[str, float]:
         """Compute the tree's statistics, as in the paper's table.
@@ -295,6 +302,7 @@ def build_tree(
     history: History = "sequence",
     nodes: Nodes = "depth",
     start_key: str | None = None,
+    values: Values = "mean",
 ) -> Tree:
     """Merge the equal decisions of a group's trajectories and value the result (docs/tstar.md).
 
@@ -317,6 +325,9 @@ def build_tree(
         nodes: "depth", the paper's, or "state": a node is a state, at whatever depth (see `state_nodes`).
         start_key: key of the state that all start from; by state, a trajectory that comes back to it visits the
             root again.
+        values: values of states: "mean" of the discounted returns of all visits, or "bellman", solved on the graph (see
+            `StateGraph.values`). By "bellman" the last step of a trajectory whose attribute `truncated` is True (absent: False), since the
+            horizon cut it off, leads to the state after it if somebody left that state.
 
     Returns:
         The tree; it keeps no reference to the steps.
@@ -327,7 +338,7 @@ def build_tree(
     """
     start_keys = [start_key]
     return build_trees(
-        [group], [kl], eps_kl, gamma, same_parent, kl_symmetry, history, nodes, start_keys=start_keys
+        [group], [kl], eps_kl, gamma, same_parent, kl_symmetry, history, nodes, values, start_keys=start_keys
     )[0]
 
 
@@ -340,6 +351,7 @@ def build_trees(
     kl_symmetry: Symmetry = "max",
     history: History = "sequence",
     nodes: Nodes = "depth",
+    values: Values = "mean",
     *,
     start_keys: Sequence[str | None],
     prefetch: Prefetch | None = None,
@@ -355,6 +367,7 @@ def build_trees(
         kl_symmetry: as there.
         history: as there.
         nodes: as there.
+        values: as there.
         start_keys: one for each group.
         prefetch: receives the calls of all groups in a round, instead of each `kl` receiving its own.
 
@@ -366,7 +379,12 @@ def build_trees(
     """
     if not eps_kl >= 0:
         raise ValueError(f"eps_kl is {eps_kl}: it must be 0 or more")
-    choices = (("kl_symmetry", kl_symmetry, Symmetry), ("history", history, History), ("nodes", nodes, Nodes))
+    choices: list[tuple[str, str, Any]] = [
+        ("kl_symmetry", kl_symmetry, Symmetry),
+        ("history", history, History),
+        ("nodes", nodes, Nodes),
+        ("values", values, Values),
+    ]
     for name, value, valid in choices:
         if value not in get_args(valid):
             raise ValueError(f"{name} is {value!r}: choose one of {', '.join(get_args(valid))}")
@@ -378,8 +396,14 @@ def build_trees(
     if nodes == "state":
         trees = []
         for group, earned, length, start_key in zip(groups, rewards, lengths, start_keys, strict=True):
-            found, node_of = state_nodes(group, earned, gamma, start_key)
-            trees.append(Tree(found, earned, gamma, PairCounts(), node_of, length, "state"))
+            graph = StateGraph(group, start_key)
+            if values == "mean" and graph.forked:
+                raise ValueError(
+                    "values is 'mean': a group with forks needs 'bellman', since some have no reward of their own"
+                )
+            found, node_of = state_nodes(graph, gamma, values)
+            earned, solved = graph.expected(earned), values == "bellman"
+            trees.append(Tree(found, earned, gamma, PairCounts(), node_of, length, "state", graph, solved))
         return trees
     asked = [kl for kl in kls if kl is not None]
     if len(asked) < len(groups):

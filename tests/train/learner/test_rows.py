@@ -23,8 +23,9 @@ from tstar_train.learner.terms import KLTerm, PolicyTerm, SurgicalTerm
 from tstar_train.learner.torch import TorchLearner
 from tstar_train.learner.update import Batching, update
 from tstar_train.policy.codec import thought_length
-from tstar_train.rollout.collect import EnvSpec, collect, sample_groups
+from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.player import Sampling
+from tstar_train.rollout.sample import sample_groups
 from tstar_train.types import Branch, Graft, Group, IterationData, TokenSequence, join_rows, rows_of
 
 
@@ -328,7 +329,7 @@ def test_episode_mean_is_the_mean_of_each_episodes_own_gradient(played):
         groups = sample_groups(
             config, GRPO(config), LocalEngine(policy), policy.codec, Given(tasks), 0, SingleProcess(), played
         )
-        results = [Group(g, GRPO(config).episode_advantages(g)) for g in groups]
+        results = [Group(g.trajectories, GRPO(config).episode_advantages(g.trajectories)) for g in groups]
         rows = [sequence for _, sequences in make_rows(config, results) for sequence in sequences]
         episodes = {}
         for chance, sequence in enumerate(rows):

@@ -26,8 +26,9 @@ from tstar_train.evaluate import Measurement, differences, measure, paired_diffe
 from tstar_train.loop import iterate
 from tstar_train.policy.files import has_tiny
 from tstar_train.policy.model import load_policy
-from tstar_train.rollout.collect import EnvSpec, collect, stop_if_most_failed
+from tstar_train.rollout.collect import EnvSpec, collect
 from tstar_train.rollout.player import Sampling
+from tstar_train.rollout.sample import stop_if_most_failed
 from tstar_train.types import failed
 
 pytestmark = pytest.mark.skipif(

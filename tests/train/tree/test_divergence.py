@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,7 @@ from policies import random_policy
 from tstar_envs import Episode, Step
 from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting import graft
-from tstar_train.tree import Divergence, build_tree, tree_to_dict
+from tstar_train.tree import build_tree, tree_to_dict
 from tstar_train.types import Trajectory, Turn
 
 
@@ -159,7 +159,7 @@ def test_a_step_is_grafted_once_however_many_divergences_name_it() -> None:
     group = [episode(0, played, "the door looks shut."), episode(1, other, "the key fits the lock.")]
     tree = build_tree(group, lambda t, i, j: math.inf)
     (found,) = tree.divergences(0.1)
-    narrow = Divergence(found.node, 0.1, found.best, found.worst, found.best_step, found.worst_step)
+    narrow = replace(found, spread=0.1)
     for order in ([(group, narrow), (group, found)], [(group, found), (group, narrow)]):
         made = graft(LocalEngine(policy), codec, order, seed="s", max_tokens=8, fallback="z_plus_only")
         assert [g.spread for g in made.kept] == [found.spread]

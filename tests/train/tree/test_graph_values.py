@@ -1,0 +1,347 @@
+"""Values solved on the graph of states, and ways through it (docs/tstar.md): against inverse matrices and enumeration."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tstar_train.tree import StateGraph, Tree, Way, build_tree
+
+EPS = 1e-6
+
+
+@dataclass
+class Step:
+    state_key: str
+    action: str
+    thought: str = ""
+    observation: str = "o"
+    modifies_state: bool = True
+    effect_key: str = "e"
+
+
+@dataclass
+class Fork:
+    state: str
+    turn: int = 1
+    untried: bool = False
+    stopped: bool = False
+
+
+@dataclass
+class Walk:
+    """The states that an episode was in after each step, what it earned, whether the horizon cut it off, and its fork."""
+
+    states: str
+    reward: float = 0.0
+    truncated: bool = False
+    fork: Fork | None = None
+    actions: str = ""
+    steps: list[Step] = field(init=False)
+
+    def __post_init__(self) -> None:
+        actions = self.actions or self.states
+        self.steps = [Step(letter, f"to {a}") for letter, a in zip(self.states, actions, strict=True)]
+
+
+def solved(walks: Sequence[Walk], gamma: float = 0.95) -> Tree:
+    return build_tree(walks, None, gamma=gamma, nodes="state", start_key="S", values="bellman")
+
+
+@st.composite
+def walks(draw: st.DrawFn, rewards: Sequence[float] = (0.0, 0.25, 1.0)) -> Walk:
+    """Few letters, so that walks meet, loop and return to the start; some are cut off."""
+    states = draw(st.text("Sabc", min_size=1, max_size=6))
+    truncated = draw(st.booleans())
+    return Walk(states, 0.0 if truncated else draw(st.sampled_from(rewards)), truncated)
+
+
+groups = st.lists(walks(), min_size=2, max_size=6)
+gammas = st.sampled_from([0.95, 0.5])
+
+
+def outcomes(group: Sequence[Walk]) -> dict[str, list[tuple[str | None, float, tuple[int, int]]]]:
+    """Per state what each step from it led to, word for word as the definition: (state, reward, member)."""
+    left = {s for w in group for s in ["S" if w.fork is None else w.fork.state, *w.states[:-1]]}
+    found: dict[str, list[tuple[str | None, float, tuple[int, int]]]] = defaultdict(list)
+    for i, walk in enumerate(group):
+        path = ["S" if walk.fork is None else walk.fork.state, *walk.states]
+        for t, (before, after) in enumerate(pairwise(path)):
+            last = t + 1 == len(walk.states)
+            goes_on = not last or (
+                (walk.truncated or (walk.fork is not None and walk.fork.stopped)) and after in left
+            )
+            found[before].append((after, 0.0, (i, t)) if goes_on else (None, walk.reward, (i, t)))
+    return found
+
+
+def values_by_inverse(group: Sequence[Walk], gamma: float) -> dict[str, float]:
+    """(I - gamma P)^-1 gamma r."""
+    led = outcomes(group)
+    names = list(led)
+    moves, ends = np.zeros((len(names), len(names))), np.zeros(len(names))
+    for s, name in enumerate(names):
+        for after, reward, _ in led[name]:
+            if after is None:
+                ends[s] += reward / len(led[name])
+            else:
+                moves[s, names.index(after)] += 1 / len(led[name])
+    values = np.linalg.inv(np.eye(len(names)) - gamma * moves) @ (gamma * ends)
+    return dict(zip(names, values.tolist(), strict=True))
+
+
+@given(groups, gammas)
+def test_values_are_those_of_the_inverse_matrix_and_a_fixed_point(group: list[Walk], gamma: float) -> None:
+    tree, wanted, led = solved(group, gamma), values_by_inverse(group, gamma), outcomes(group)
+    for i, walk in enumerate(group):
+        for t, state in enumerate(["S", *walk.states[:-1]]):
+            value = tree.node_of(i, t - 1).value
+            assert value == pytest.approx(wanted[state], abs=1e-12)
+            back = [wanted[after] if after is not None else reward for after, reward, _ in led[state]]
+            assert value == pytest.approx(gamma * sum(back) / len(back), abs=1e-9)
+
+
+@given(groups, gammas)
+def test_credits_are_what_a_step_gained_and_add_up(group: list[Walk], gamma: float) -> None:
+    tree, value = solved(group, gamma), values_by_inverse(group, gamma)
+    rewards = [walk.reward for walk in group]
+    deviation = np.std(rewards, ddof=1) + EPS
+    for walk, row in zip(group, tree.advantages(credit="transition"), strict=True):
+        cut = walk.truncated and walk.states[-1] in value
+        path = [
+            value["S"],
+            *(value[s] for s in walk.states[:-1]),
+            value[walk.states[-1]] if cut else walk.reward,
+        ]
+        gained = np.diff(path) / deviation if len(set(rewards)) > 1 else np.zeros(len(row))
+        assert row == pytest.approx(gained, abs=1e-7)
+
+
+@given(groups, gammas, st.randoms())
+def test_the_order_of_trajectories_changes_nothing(group: list[Walk], gamma: float, shuffle: object) -> None:
+    order = list(range(len(group)))
+    shuffle.shuffle(order)  # type: ignore[attr-defined]
+    plain, other = solved(group, gamma), solved([group[i] for i in order], gamma)
+    before, after = plain.advantages(credit="transition"), other.advantages(credit="transition")
+    for place, i in enumerate(order):
+        assert np.array_equal(before[i], after[place])
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0.0, 1.0])), min_size=2, max_size=5), gammas)
+def test_without_shared_states_it_is_the_mean(shapes: list[tuple[int, float]], gamma: float) -> None:
+    group = [
+        Walk("".join(chr(ord("A") + 7 * i + t) for t in range(length)), reward)
+        for i, (length, reward) in enumerate(shapes)
+    ]
+    mean = build_tree(group, None, gamma=gamma, nodes="state", start_key="start")
+    both = build_tree(group, None, gamma=gamma, nodes="state", start_key="start", values="bellman")
+    for one, other in zip(
+        both.advantages(credit="transition"), mean.advantages(credit="transition"), strict=True
+    ):
+        assert one == pytest.approx(other, abs=1e-9)
+
+
+@given(
+    st.lists(
+        st.tuples(st.text("abc", min_size=4, max_size=4), st.sampled_from([0.0, 1.0])), min_size=2, max_size=6
+    )
+)
+def test_a_layered_graph_has_the_values_of_the_tree_by_depth(drawn: list[tuple[str, float]]) -> None:
+    """Letters of one depth merge, and only those: exact merging by depth gives the same recursion."""
+    group = [
+        Walk("".join(chr(ord(c) + 4 * t) for t, c in enumerate(states)), reward) for states, reward in drawn
+    ]
+
+    def kl(t: int, i: int, j: int) -> float:
+        return 0.0 if group[i].states[t] == group[j].states[t] else 9.0
+
+    for i, walk in enumerate(group):
+        for t, step in enumerate(
+            walk.steps
+        ):  # ends merge by their histories: by state each is a leaf of its own
+            step.effect_key, step.modifies_state = f"{i}", t == 3
+    tree, layered = solved(group, 0.9), build_tree(group, kl, gamma=0.9)
+    for i, walk in enumerate(group):
+        for t in range(-1, len(walk.states) - 1):
+            assert tree.node_of(i, t).value == pytest.approx(layered.node_of(i, t).value, abs=1e-9)
+
+
+def test_the_worked_example() -> None:
+    """S -> a -> b -> win beside S -> a -> S -> a cut off."""
+    tree = solved([Walk("abW", 1.0), Walk("aSa", 0.0, truncated=True)])
+    values = [tree.root.value, tree.node_of(0, 0).value, tree.node_of(0, 1).value]
+    assert values == pytest.approx([0.7812, 0.8223, 0.95], abs=5e-5)
+    assert tree.node_of(1, 2) is tree.node_of(0, 0), "the cut-off step leads to a"
+    last = tree.advantages(credit="transition")[1][2]
+    assert last == pytest.approx((values[1] - values[0]) / (np.std([1, 0], ddof=1) + EPS))
+
+
+def test_a_full_context_is_an_end_of_its_own() -> None:
+    """It is not marked as cut off, so its reward stands."""
+    tree = solved([Walk("abW", 1.0), Walk("aSa", 0.0)])
+    assert tree.node_of(1, 2).ending and tree.node_of(1, 2).value == 0.0
+
+
+def test_without_a_discount_a_loop_without_an_end_is_worth_nothing() -> None:
+    tree = solved([Walk("bW", 1.0), Walk("aaa", 0.0, truncated=True)], 1.0)
+    assert tree.node_of(1, 0).value == 0.0 and tree.root.value == 0.5
+
+
+def ways_by_enumeration(group: Sequence[Walk]) -> tuple[int, float] | None:
+    """Length of the shortest path to the best ending, by trying all simple paths."""
+    led = outcomes(group)
+    rewards = [walk.reward for walk in group if walk.fork is None or not walk.fork.stopped]
+    if max(rewards) == min(rewards):
+        return None
+    best = max(reward for steps in led.values() for after, reward, _ in steps if after is None)
+    shortest = math.inf
+
+    def walk_on(state: str, seen: tuple[str, ...]) -> None:
+        nonlocal shortest
+        for after, reward, _ in led[state]:
+            if after is None and reward == best:
+                shortest = min(shortest, len(seen))
+            elif after is not None and after not in seen:
+                walk_on(after, (*seen, after))
+
+    walk_on("S", ("S",))
+    return int(shortest), best
+
+
+@given(groups)
+@settings(max_examples=200)
+def test_ways_are_the_shortest_of_all_paths(group: list[Walk]) -> None:
+    way, wanted = solved(group).way(), ways_by_enumeration(group)
+    assert (way is None) == (wanted is None)
+    if way is None or wanted is None:
+        return
+    assert (len(way.steps), way.reward) == wanted
+    at = "S"
+    for n, (i, t) in enumerate(way.steps):  # each step begins where the one before led
+        assert ["S", *group[i].states][t] == at
+        at = group[i].states[t]
+        last = t + 1 == len(group[i].states)
+        assert last == (n + 1 == len(way.steps)) or (group[i].truncated and last)
+    assert group[way.steps[-1][0]].reward == way.reward
+
+
+def way_of(*group: Walk) -> Way | None:
+    return solved(group).way()
+
+
+def test_a_way_is_stitched_from_several_episodes() -> None:
+    """One knew the short beginning and lost, the other went round and won."""
+    way = way_of(Walk("abcdW", 1.0), Walk("dL", 0.0))
+    assert way is not None and way.steps == ((1, 0), (0, 4)) and way.reward == 1.0
+
+
+def test_ties_go_to_the_edge_with_more_passages_then_to_the_lowest_step() -> None:
+    once, twice = Walk("aW", 1.0), Walk("bW", 1.0)
+    lost = Walk("bL", 0.0)
+    assert way_of(once, twice, lost) == Way(((1, 0), (1, 1)), 1.0), (
+        "b has two passages; the winner stands for the edge"
+    )
+    assert way_of(once, twice, Walk("cL", 0.0)) == Way(((0, 0), (0, 1)), 1.0)
+    assert way_of(twice, once, Walk("cL", 0.0)) == Way(((0, 0), (0, 1)), 1.0)
+
+
+def test_graded_rewards_lead_to_the_best_one() -> None:
+    way = way_of(Walk("W", 0.25), Walk("abcW", 0.75), Walk("bL", 0.5))
+    assert way is not None and way.reward == 0.75 and way.steps == ((2, 0), (1, 2), (1, 3))
+
+
+@given(st.lists(walks(rewards=[1.0]), min_size=2, max_size=4))
+def test_equal_endings_have_no_way(group: list[Walk]) -> None:
+    won = [Walk(walk.states, 1.0) for walk in group]
+    assert solved(won).way() is None and not any(
+        row.any() for row in solved(won).advantages(credit="transition")
+    )
+
+
+def forked(*group: Walk) -> StateGraph:
+    return StateGraph(group, "S")
+
+
+def test_a_fork_that_stops_leads_to_the_state_and_has_no_reward() -> None:
+    group = [Walk("abW", 1.0), Walk("cL", 0.0), Walk("xb", fork=Fork("a", stopped=True))]
+    graph = forked(*group)
+    assert graph.endings == [1.0, 0.0]
+    assert graph.values(1.0)[graph.keys.index("x")] == 1.0, "x leads to b, from where the other won"
+    assert graph.moments() == pytest.approx((0.5, 0.5))
+    tree = solved(group)
+    assert tree.rewards == (1.0, 0.0, 1.0) and tree.mean_reward == 0.5
+    rows = tree.advantages(credit="transition")
+    value = dict(zip(graph.keys, graph.values(0.95), strict=True))
+    assert rows[2] == pytest.approx(np.array([value["x"] - value["a"], value["b"] - value["x"]]) / 0.6)
+
+
+def test_visits_of_forks_count_like_all_others() -> None:
+    """From a one episode won and one lost; the fork lost too."""
+    graph = forked(Walk("aW", 1.0), Walk("aL", 0.0), Walk("L", 0.0, fork=Fork("a")))
+    assert graph.values(1.0)[graph.keys.index("a")] == pytest.approx(1 / 3)
+    assert graph.reach(10)[graph.keys.index("a")] == pytest.approx(1.0) and graph.visits.tolist() == [
+        2.0,
+        3.0,
+    ]
+
+
+def test_an_untried_first_step_belongs_to_the_graph_but_counts_in_no_average() -> None:
+    group = [Walk("aL", 0.0), Walk("aL", 0.0), Walk("xW", 1.0, fork=Fork("a", untried=True))]
+    graph, tree = forked(*group), solved(group)
+    assert graph.values(1.0)[graph.keys.index("a")] == 0.0 and graph.moments() == (0.0, 0.0)
+    way = tree.way()
+    assert way is not None and way.steps == ((0, 0), (2, 0), (2, 1)) and way.reward - tree.mean_reward == 1.0
+    assert not any(row.any() for row in tree.advantages(credit="transition")), (
+        "only an untried edge leads there"
+    )
+    assert not tree.zero_variance
+
+
+def test_an_untried_step_has_no_credit_where_the_policy_learns() -> None:
+    group = [Walk("aL", 0.0), Walk("aW", 1.0), Walk("xL", 0.0, fork=Fork("a", untried=True))]
+    rows = solved(group).advantages(credit="transition")
+    assert rows[2][0] == 0.0 and rows[1][1] > 0 > rows[0][1]
+
+
+def test_a_fork_that_stopped_is_the_last_to_stand_for_an_edge() -> None:
+    group = [Walk("cL", 0.0), Walk("abW", 1.0), Walk("acL", 0.0), Walk("b", fork=Fork("a", stopped=True))]
+    way = way_of(*group)
+    assert way is not None and way.steps == ((1, 0), (1, 1), (1, 2))
+
+
+@given(groups, st.integers(2, 12))
+def test_reach_is_the_expected_number_of_visits(group: list[Walk], horizon: int) -> None:
+    """Against the walk of all probabilities, state by state."""
+    led, graph = outcomes(group), StateGraph(group, "S")
+    total: defaultdict[str, float] = defaultdict(float)
+    now = {"S": 1.0}
+    for _ in range(horizon - 1):
+        after: defaultdict[str, float] = defaultdict(float)
+        for state, share in now.items():
+            total[state] += share
+            for into, _, _ in led[state]:
+                if into is not None:
+                    after[into] += share / len(led[state])
+        now = dict(after)
+    assert graph.reach(horizon) == pytest.approx([total[key] for key in graph.keys], abs=1e-12)
+
+
+def test_what_cannot_be_a_graph_is_refused() -> None:
+    with pytest.raises(ValueError, match="forks alone"):
+        solved([Walk("a", fork=Fork("b")), Walk("b", fork=Fork("b"))])
+    with pytest.raises(ValueError, match="trajectory 1 is a fork from state 'q', which nobody else was in"):
+        solved([Walk("ab", 1.0), Walk("c", fork=Fork("q"))])
+    with pytest.raises(ValueError, match="fork 1 stopped in state 'z', which nobody left"):
+        solved([Walk("ab", 1.0), Walk("z", fork=Fork("a", stopped=True))])
+    with pytest.raises(ValueError, match="values is 'sum'"):
+        build_tree([Walk("ab", 1.0)], None, nodes="state", values="sum")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="a group with forks needs 'bellman'"):
+        build_tree([Walk("ab", 1.0), Walk("c", fork=Fork("a"))], None, nodes="state", start_key="S")
