@@ -280,7 +280,7 @@ def calibrated(
     Raises:
         ValueError: lengths differ, or `shrink` or `gate` is out of range.
 
-    Source: ECPO (arXiv 2606.05885), its formulas as two independent summaries quote them (no public code was found). Choices, where those
+    Source: ECPO (arXiv 2606.05885), its formulas as independent summaries quote them (no public code was found). Choices, where those
     are silent: the credit is shrunk after the state's own normalisation, since normalising shrunken estimates by their own spread
     would undo the shrinkage; B and W weigh each turn the same, measured before it.
     """
