@@ -261,8 +261,9 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
 
     dtype = torch.bfloat16 if config.optim.dtype == "bfloat16" else torch.float32
     speed = measured_speed(device, dtype)
-    # Each sampled token is computed once in sampling, and three times (four with gradient checkpointing) in the update.
-    flops = 2 * made.parameters * made.sampled_tokens * (1 + 3 + config.optim.gradient_checkpointing)
+    # Each sampled token is computed once in sampling, and three times (four with gradient checkpointing) in each epoch of the update.
+    update = config.optim.epochs * (3 + config.optim.gradient_checkpointing)
+    flops = 2 * made.parameters * made.sampled_tokens * (1 + update)
     has = device_bytes(device)
     share = 1 if device.startswith("cuda") else processes  # processes on a CPU share its memory
     lines = [
