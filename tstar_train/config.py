@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -42,9 +42,7 @@ SHARE, ABOVE_0_TO_1 = Range(0, 1), Range(0, 1, open_low=True)
 
 
 def range_of(hint: Any) -> Range | None:
-    """Return the range that a type, or the number in a union, is annotated with; None if there is none."""
-    if get_origin(hint) is Union:
-        return next((valid for part in get_args(hint) if (valid := range_of(part)) is not None), None)
+    """Return the range that a type is annotated with; None if there is none."""
     notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     return next((note for note in notes if isinstance(note, Range)), None)
 
@@ -110,7 +108,7 @@ class GraftConfig:
     """Weight of the surgical loss (lambda in the paper)."""
     dpo_beta: Annotated[float, ABOVE_0] = 0.1
     """Inverse temperature of the preference in the surgical loss (beta in DPO and the paper), above 0."""
-    keep: Literal["all", "iteration"] | Annotated[int, FROM_1] = "all"
+    keep: Annotated[int | Literal["all", "iteration"], FROM_1] = "all"
     """Grafts kept in the grafting set, which the surgical loss draws its pairs from. all: those of the whole run (D_graft in the paper); a
     number: the newest ones; iteration: no set, each iteration trains on its own grafts only."""
     batch: Annotated[int, FROM_1] = 16

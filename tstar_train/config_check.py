@@ -29,8 +29,8 @@ def check(config: Config) -> None:
         if valid is None or not isinstance(value, int | float):  # none, or a word beside the numbers
             continue
         if value not in valid:
-            words = "".join(f"{expected(h)}, or " for h in get_args(hint) if get_origin(h) is Literal)
-            raise UnknownOption(f"{flag(name)} must be {words}{valid}, got {value}")
+            words = "".join(f" or {word}" for word in _words(hint))
+            raise UnknownOption(f"{flag(name)} must be {valid}{words}, got {value}")
         if value == math.inf and not valid.infinite:
             raise UnknownOption(f"{flag(name)} must be a finite number, got {value}")
     _check_horizon(config)
@@ -101,6 +101,14 @@ def is_a(value: Any, hint: Any) -> bool:
     if hint in (int, float):  # True is an int in Python, but not a number here; 1 is a float
         return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
     return isinstance(value, get_origin(hint) or hint)
+
+
+def _words(hint: Any) -> list[str]:
+    """List the words that a type allows."""
+    if get_origin(hint) is Literal:
+        return list(get_args(hint))
+    parts = get_args(hint)[:1] if get_origin(hint) is Annotated else get_args(hint)
+    return [word for part in parts for word in _words(part)]
 
 
 def expected(hint: Any) -> str:
