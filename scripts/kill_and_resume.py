@@ -1,9 +1,10 @@
 """Kill -9 at random moments of a run, resume, and compare with a run that nothing interrupted (docs/algorithms.md).
 
-    python scripts/kill_and_resume.py                                  # all nine combinations, ten kills each
+    python scripts/kill_and_resume.py                                  # all combinations, ten kills each
     python scripts/kill_and_resume.py --algo ppo --kills 3 --processes 2
     python scripts/kill_and_resume.py --algo dapo --tstar --env sokoban-easy --rollout.horizon 5
     python scripts/kill_and_resume.py --algo grpo --evaluation.validate-every 1 --evaluation.validation-tasks 3    # and the chosen weights
+    python scripts/kill_and_resume.py --further grafts-kept --processes 2                # one of the further combinations alone
 
 For each combination one run goes through; it also measures how long each of its steps takes. A second run with the same options is killed
 with all its processes at ``--kills`` moments, each time resumed by the documented command, and at last let finish. A fifth of the moments
@@ -39,6 +40,8 @@ SMALL = (
     "--evaluation.tasks 2 --evaluation.samples 1"
 ).split()
 ALGORITHMS = ["grpo", "dapo", "dapo-paper", "gigpo", "hgpo", "graphgpo", "ppo"]
+# Combinations with options besides, by name: the algorithm, always with T-STAR, and the options.
+FURTHER = {"grafts-kept": ("grpo", "--graft.keep all --graft.batch 4 --optim.epochs 2")}
 LOGS = ("metrics.jsonl", "episodes.jsonl")
 # Entries that hold clock times, and the sums of files, which are compared themselves.
 CLOCKS = {"seconds", "wall_seconds", "sha256", "state_sha256"}
@@ -271,6 +274,25 @@ def curves(out: Path) -> dict[str, list[tuple[int, float]]]:
     return drawn
 
 
+def combinations(
+    algorithms: list[str] | None, tstar: bool | None, further: list[str] | None
+) -> list[tuple[str, str, list[str]]]:
+    """What is run: the algorithm, what is shown of T-STAR, and the options; everything where nothing is chosen."""
+    everything = algorithms is None and tstar is None and further is None
+    if algorithms is None and further is None:
+        algorithms = ALGORITHMS
+    pairs = itertools.product(algorithms or [], (False, True))
+    chosen = [
+        (algo, "yes" if on else "no", ["--tstar" if on else "--no-tstar"])
+        for algo, on in pairs
+        if not (algo == "ppo" and on) and tstar in (None, on)
+    ]
+    for name in FURTHER if everything else further or []:
+        algo, options = FURTHER[name]
+        chosen.append((algo, name, ["--tstar", *options.split()]))
+    return chosen
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0] if __doc__ else None, allow_abbrev=False
@@ -279,12 +301,18 @@ def main() -> None:
         "--env", default="hotpotqa", help="environment id or short name (default: %(default)s)"
     )
     parser.add_argument(
-        "--algo", nargs="+", default=ALGORITHMS, choices=ALGORITHMS, help="base algorithms (default: all)"
+        "--algo", nargs="+", choices=ALGORITHMS, help="base algorithms (default: all; none with --further)"
     )
     parser.add_argument(
         "--tstar",
         action=argparse.BooleanOptionalAction,
         help="run only with or only without T-STAR (default: both)",
+    )
+    parser.add_argument(
+        "--further",
+        nargs="+",
+        choices=FURTHER,
+        help="combinations with options besides (default: all; none with --algo or --tstar)",
     )
     parser.add_argument("--kills", type=int, default=10, help="kills per combination (default: %(default)s)")
     parser.add_argument("--processes", default="1", help="processes of each run (default: %(default)s)")
@@ -298,21 +326,18 @@ def main() -> None:
         False,
     )
     print(f"| algorithm | T-STAR | kills | killed at | learnt in | result |\n|{'---|' * 6}", flush=True)
-    for algo, tstar in itertools.product(options.algo, (False, True)):
-        if (algo == "ppo" and tstar) or options.tstar not in (None, tstar):
-            continue
-        name = algo + "-tstar" * tstar
+    for algo, tstar, own in combinations(options.algo, options.tstar, options.further):
+        name = f"{algo}-{tstar}"
         whole, killed = folder / name / "whole", folder / name / "killed"
         start = [
             "--env",
             options.env,
             "--algo",
             algo,
-            "--tstar" if tstar else "--no-tstar",
             "--processes",
             options.processes,
         ]
-        start += [*SMALL, *further, "--out"]
+        start += [*SMALL, *own, *further, "--out"]
         timeline: list[tuple[float, Stand]] = []
         ended = play([*start, str(whole)], whole, None, timeline)
         if ended.code or not (whole / "report.html").exists():
@@ -325,7 +350,7 @@ def main() -> None:
         learnt = sum(m["gradient_norm"] > 0 for m in metrics)
         cells = (
             algo,
-            "yes" if tstar else "no",
+            tstar,
             len(places),
             ", ".join(places),
             f"{learnt} of {len(metrics)}",

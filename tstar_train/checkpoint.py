@@ -22,11 +22,14 @@ from tstar_envs import BadData, TStarError, UnknownOption, find_entry, parse_opt
 from tstar_envs.redaction import HIDDEN, without_secrets
 from tstar_train.config import ENVIRONMENT_OPTIONS, Config, with_present_names
 from tstar_train.distributed import raise_on_any_rank
+from tstar_train.grafting import GraftDataset
 from tstar_train.loop import Trainer, share_of_episodes, share_of_minutes, share_of_turns
 from tstar_train.policy.files import check_files, sha256_of
 from tstar_train.policy.model import save_description, save_renamed
 from tstar_train.stopping import hidden_options, option
 from tstar_train.tracking import RunFolder
+
+GRAFTS = "grafts.jsonl"  # the grafting set, in runs that keep one
 
 
 class BadCheckpoint(TStarError, RuntimeError):
@@ -113,6 +116,8 @@ def remove_checkpoint(old: Path) -> None:
 def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
     """All files of a checkpoint; the state comes last, with the others' hashes."""
     trainer.learner.save(partial)
+    if trainer.config.keeps_grafts:
+        trainer.dataset.save(partial / GRAFTS)
     policy = trainer.policy
     save_description(partial, policy.model, policy.tokenizer, policy.published)
     # The policy loads as a model of its own from this folder: transformers looks for this name.
@@ -211,7 +216,7 @@ def check_same_options(path: Path, state: dict[str, Any], config: Config) -> Non
             f"{path} does not say which options it was made with (an older version wrote it); start a new run from it: --model {path}"
         )
     ours = _flat(json.loads(config.to_json()))
-    # An option that is younger than the run is, by default, what the run did without it.
+    # An option that is younger than the run is what the run did without it: its default, or ``DONE_BEFORE`` (``with_present_names``).
     theirs = {
         name: default for name, default in _flat(asdict(Config(env=config.env))).items() if name in ours
     } | _flat(with_present_names(made))
@@ -277,6 +282,8 @@ def _load(trainer: Trainer, path: Path) -> None:
         state = read_json(path / "state.json")
         trainer.learner.load(path)
         trainer.grafted = {(task, key) for task, key in state["grafted"]}
+        if trainer.config.keeps_grafts and trainer.world.rank == 0:
+            trainer.dataset = GraftDataset.load(path / GRAFTS)
         # Older checkpoints do not hold the cursor; every iteration played as many tasks then.
         trainer.cursor = state.get("cursor", state["iteration"] * trainer.config.rollout.tasks_per_iteration)
         trainer.turns = state.get("turns", 0)

@@ -121,6 +121,12 @@ class GraftConfig:
     """Weight of the surgical loss (lambda in the paper)."""
     dpo_beta: Annotated[float, ABOVE_0] = 0.1
     """Inverse temperature of the preference in the surgical loss (beta in DPO and the paper), above 0."""
+    keep: Annotated[int | Literal["all", "iteration"], FROM_1] = "all"
+    """Grafts kept in the grafting set, which the surgical loss draws its pairs from. all: those of the whole run (D_graft in the paper); a
+    number: the newest ones; iteration: no set, each iteration trains on its own grafts only."""
+    batch: Annotated[int, FROM_1] = 16
+    """Minimum number of pairs drawn from the grafting set per iteration, over all processes; as many as the iteration made are drawn if
+    that is more."""
     ref_ema_decay: Annotated[float, SHARE] = 0.95
     """Decay of the reference policy, a moving average of the policy's weights: the fraction of itself that it keeps after each iteration,
     0 to 1 (alpha in the paper)."""
@@ -178,7 +184,9 @@ class OptimConfig:
     """Largest absolute loss: beyond it the run stops before the optimizer step and saves the batch. Typical losses are around 1; inf
     accepts any finite loss."""
     num_minibatches: Annotated[int, FROM_1] = 1
-    """Minibatches per training iteration: its optimizer steps."""
+    """Minibatches per training iteration. Its optimizer steps are this times --optim.epochs."""
+    epochs: Annotated[int, FROM_1] = 1
+    """Passes over the minibatches of an iteration. The probability ratio is taken against the policy that sampled, in all of them."""
     decay: Annotated[float, SHARE] = 0.0
     """Fraction of the training, at its end, over which the learning rate falls linearly to zero; 0 to 1. The end is that of --iterations,
     --episodes, --turns or --minutes, whichever comes first."""
@@ -387,8 +395,12 @@ RENAMED_OPTIONS = {
 RENAMED_VALUES = {"optim.precision": {"single": "float32", "half": "bfloat16"}}
 
 
+# What runs did before an option existed, where that is not its default.
+DONE_BEFORE = {"graft.keep": "iteration"}
+
+
 def with_present_names(record: dict[str, Any], part: str = "") -> dict[str, Any]:
-    """Replace old names and values of options in a nested record, as an older version wrote it."""
+    """Replace old names and values of options in a nested record, as an older version wrote it, and add ``DONE_BEFORE``."""
     present: dict[str, Any] = {}
     for key, value in record.items():
         name = f"{part}{key}"
@@ -397,6 +409,10 @@ def with_present_names(record: dict[str, Any], part: str = "") -> dict[str, Any]
         elif isinstance(value, str):
             value = RENAMED_VALUES.get(name, {}).get(value, value)
         present[RENAMED_OPTIONS.get(name, name).rpartition(".")[2]] = value
+    for option, before in () if part else DONE_BEFORE.items():
+        section, _, field = option.partition(".")
+        if isinstance(present.get(section), dict):
+            present[section].setdefault(field, before)
     return present
 
 
@@ -491,6 +507,11 @@ class Config:
     def forks(self) -> bool:
         """True if part of a group's turns is sampled in forks."""
         return self.tstar and self.explore.share > 0
+
+    @property
+    def keeps_grafts(self) -> bool:
+        """True if the run has a grafting set that outlasts an iteration."""
+        return self.tstar and self.graft.enabled and self.graft.keep != "iteration"
 
     def to_json(self) -> str:
         """Every option, readable again by ``from_json``, but for secrets (see ``record``)."""

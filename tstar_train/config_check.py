@@ -7,7 +7,7 @@ import importlib.util
 import math
 import types
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tstar_envs import MissingExtra, UnknownOption
 from tstar_train.algorithms import ALGORITHMS, algorithm_class
@@ -26,10 +26,11 @@ def check(config: Config) -> None:
         if not is_a(value, hint):
             raise UnknownOption(f"{flag(name)} must be {expected(hint)}, got {value!r}")
         valid = range_of(hint)
-        if valid is None or value is None:
+        if valid is None or not isinstance(value, int | float):  # none, or a word beside the numbers
             continue
         if value not in valid:
-            raise UnknownOption(f"{flag(name)} must be {valid}, got {value}")
+            words = "".join(f" or {word}" for word in _words(hint))
+            raise UnknownOption(f"{flag(name)} must be {valid}{words}, got {value}")
         if value == math.inf and not valid.infinite:
             raise UnknownOption(f"{flag(name)} must be a finite number, got {value}")
     _check_horizon(config)
@@ -114,17 +115,28 @@ def options(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
             yield f"{prefix}{field.name}", value, hint
 
 
+_UNIONS = (types.UnionType, Union)  # ``int | None``; a union with a Literal or Annotated
+
+
 def is_a(value: Any, hint: Any) -> bool:
     """Check whether a value has an annotated type; integers count as numbers, booleans do not."""
     if get_origin(hint) is Annotated:
         return is_a(value, get_args(hint)[0])
     if get_origin(hint) is Literal:
         return isinstance(value, str) and value in get_args(hint)
-    if get_origin(hint) is types.UnionType:
+    if get_origin(hint) in _UNIONS:
         return any(is_a(value, part) for part in get_args(hint))
     if hint in (int, float):  # True is an int in Python, but not a number here; 1 is a float
         return isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
     return isinstance(value, get_origin(hint) or hint)
+
+
+def _words(hint: Any) -> list[str]:
+    """List the words that a type allows."""
+    if get_origin(hint) is Literal:
+        return list(get_args(hint))
+    parts = get_args(hint)[:1] if get_origin(hint) is Annotated else get_args(hint)
+    return [word for part in parts for word in _words(part)]
 
 
 def expected(hint: Any) -> str:
@@ -133,7 +145,7 @@ def expected(hint: Any) -> str:
         return expected(get_args(hint)[0])
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(get_args(hint))
-    if get_origin(hint) is types.UnionType:
+    if get_origin(hint) in _UNIONS:
         return " or ".join(map(expected, get_args(hint)))
     names = {
         int: "a whole number",

@@ -1,17 +1,22 @@
-"""Thought grafting: contrast prompts at divergences, rectified thoughts, and their verification."""
+"""Thought grafting: contrast prompts at divergences, rectified thoughts, their verification, and the grafting set."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Literal
 
-from tstar_envs import render_reply
+from tstar_envs import StableRandom, parse_json, render_reply, write_whole
 from tstar_train.engines.base import Engine
 from tstar_train.policy.codec import Codec, thought_length
 from tstar_train.rollout.collect import EnvSpec, play_on
 from tstar_train.rollout.player import Sampling
 from tstar_train.tree import Divergence
-from tstar_train.types import Branch, Graft, Grafts, Trajectory, failed
+from tstar_train.types import Branch, Graft, Grafts, KeptPair, Trajectory, failed
 
 HEADER_FAILED = "An attempt that failed went on here like this:"
 HEADER_SUCCEEDED = "An attempt that succeeded went on here like this:"
@@ -48,6 +53,7 @@ def graft(
     max_tokens: int,
     temperature: float = 1.0,
     fallback: str = "z_plus",
+    iteration: int = 0,
 ) -> Grafts:
     """Write one rectified thought per divergence, and at most one per step.
 
@@ -62,6 +68,7 @@ def graft(
         temperature: sampling temperature; 0 is greedy.
         fallback: ``z_plus`` replaces an unusable thought by the successful one, ``none`` drops it, ``z_plus_only`` always uses the
             successful thought, without generation.
+        iteration: number of the iteration; it is recorded.
     """
     result = Grafts()
     cases = []
@@ -142,6 +149,8 @@ def graft(
             thought=thought_text(codec, thought_ids),
             worst_step=divergence.worst_step,
             successful=list(successful),
+            task=group[0].episode.task,
+            iteration=iteration,
         )
         result.kept.append(made)
     return result
@@ -246,3 +255,82 @@ def verify(
     grafts.dropped["successful thought earned no more either"] += len(set(useless()) & set(replaced))
     dropped = {*useless(), *unknown()}
     grafts.kept = [g for n, g in enumerate(grafts.kept) if n not in dropped]
+
+
+class GraftDataset:
+    """Grafting set (D_graft in the paper): preference pairs of all ranks, kept over iterations.
+
+    The first rank holds it. A set is never changed: an iteration that fails leaves the one that it began with.
+
+    Args:
+        pairs: in the order in which they were made.
+    """
+
+    def __init__(self, pairs: Sequence[KeptPair] = ()) -> None:
+        self._pairs = tuple(pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def grown(
+        self, made: Sequence[KeptPair], keep: Literal["all", "iteration"] | int = "all"
+    ) -> GraftDataset:
+        """Return the set with an iteration's pairs added.
+
+        Args:
+            made: of all ranks, in order of rank, then as made.
+            keep: ``all``; a number, the newest so many; ``iteration``, only those of this iteration.
+        """
+        if keep == "iteration":
+            return GraftDataset(made)
+        whole = (*self._pairs, *made)
+        return GraftDataset(whole if keep == "all" else whole[-keep:])
+
+    def draw(self, count: int, seed: str) -> list[KeptPair]:
+        """Draw pairs uniformly without repetition; all of them if the set has at most ``count``.
+
+        Args:
+            count: number of pairs.
+            seed: seed of the draw.
+
+        Returns:
+            The pairs in the set's order, so that minibatches by stride mix old and new ones.
+        """
+        places = StableRandom(seed).shuffled(range(len(self)))[:count]
+        return [_with_ids(self._pairs[n], list) for n in sorted(places)]
+
+    def save(self, path: Path) -> None:
+        """Write one line of JSON per pair."""
+        lines = (json.dumps(asdict(_with_ids(pair, list)), separators=(",", ":")) for pair in self._pairs)
+        write_whole(path, "".join(f"{line}\n" for line in lines))
+
+    @classmethod
+    def load(cls, path: Path) -> GraftDataset:
+        """Read what ``save`` wrote.
+
+        Raises:
+            OSError, BadData, TypeError: the file is missing or damaged.
+        """
+        with open(path, encoding="utf-8") as lines:
+            records = [parse_json(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+        return cls([_with_ids(KeptPair(**record), _packed) for record in records])
+
+
+def kept_pair(graft: Graft) -> KeptPair:
+    """Return the part of a graft that the grafting set keeps."""
+    whole = KeptPair(
+        graft.context, graft.rectified, graft.rejected, graft.source, graft.task, graft.iteration
+    )
+    return _with_ids(whole, _packed)
+
+
+def _packed(ids: Sequence[int]) -> Sequence[int]:
+    """Pack token ids: a list takes nine times the memory, and a run may keep thousands of long contexts."""
+    return array("I", ids)
+
+
+def _with_ids(pair: KeptPair, form: Callable[[Sequence[int]], Sequence[int]]) -> KeptPair:
+    """Return a copy of a pair with its ids in another form."""
+    return replace(
+        pair, context=form(pair.context), rectified=form(pair.rectified), rejected=form(pair.rejected)
+    )

@@ -18,6 +18,7 @@ from tstar_train.config import Config
 from tstar_train.distributed import Communicator, raise_on_any_rank
 from tstar_train.engines.base import Engine
 from tstar_train.engines.check import max_logprob_difference, sync_engine
+from tstar_train.grafting import GraftDataset, kept_pair
 from tstar_train.learner.base import Learner
 from tstar_train.learner.batch import split_minibatches
 from tstar_train.learner.rows import make_rows
@@ -27,7 +28,7 @@ from tstar_train.policy.model import Policy
 from tstar_train.rollout.collect import sampling_of, training_spec
 from tstar_train.rollout.sample import TaskStream, sample_groups
 from tstar_train.tree import Divergence
-from tstar_train.types import Group, IterationData, Trajectory
+from tstar_train.types import Group, IterationData, KeptPair, Trajectory
 
 _GIB = 1 << 30
 
@@ -82,6 +83,7 @@ class Trainer:
         cursor: number of tasks played.
         turns: number of sampled turns.
         grafted: (task, state key) of divergences that already produced a graft, for the metric of anchor reuse; on the first rank.
+        dataset: grafting set; on the first rank.
         whole: False while an iteration is half applied. Checkpoints are only taken when True.
         on_progress: called with progress texts of long measurements.
     """
@@ -96,6 +98,7 @@ class Trainer:
     cursor: int = 0
     turns: int = 0
     grafted: set[tuple[str, str]] = field(default_factory=set)
+    dataset: GraftDataset = field(default_factory=GraftDataset)
     whole: bool = True
     on_progress: Callable[[str], None] = lambda text: None
 
@@ -163,8 +166,9 @@ def iterate(
     compute_advantages(trainer, data)
     timer.phase("valuation")
 
-    # Thought grafting: at every divergence the policy writes what it should have thought.
+    # Thought grafting: at every divergence the policy writes what it should have thought; the update's pairs are drawn from all so far.
     graft_thoughts(trainer, data)
+    draw_pairs(trainer, data)
     timer.phase("grafting")
 
     # Advantages of turns become advantages of tokens.
@@ -244,6 +248,25 @@ def graft_thoughts(trainer: Trainer, data: IterationData) -> None:
         trainer.engine.release()
 
 
+def draw_pairs(trainer: Trainer, data: IterationData) -> None:
+    """Fill ``data.pairs``: this rank's share of what is drawn from the grafting set, or its own grafts where none is kept."""
+    config, world = trainer.config, trainer.world
+    if not config.graft.surgical:
+        return
+    if not config.keeps_grafts:
+        data.pairs = data.grafts.kept
+        return
+    made = [pair for part in world.gather([kept_pair(g) for g in data.grafts.kept]) for pair in part]
+    drawn: list[KeptPair] = []
+    if world.rank == 0:
+        # The set itself grows in ``finish``: an iteration that fails adds nothing.
+        drawn = trainer.dataset.grown(made, config.graft.keep).draw(
+            max(len(made), config.graft.batch), f"{config.seed}/pairs/{data.number}"
+        )
+        data.pairs_age = _mean([data.number - pair.iteration for pair in drawn]) or 0.0
+    data.pairs = world.broadcast(drawn)[world.rank :: world.size]
+
+
 def make_sequences(trainer: Trainer, data: IterationData) -> None:
     """Fill ``data.episodes``: token sequences, with old log-probabilities and critic values if needed."""
     algorithm = trainer.algorithm
@@ -262,12 +285,11 @@ def make_sequences(trainer: Trainer, data: IterationData) -> None:
 def update_policy(trainer: Trainer, data: IterationData) -> UpdateStats:
     """Take the iteration's optimizer steps."""
     config, learner = trainer.config, trainer.learner
-    pairs = data.grafts.kept if config.graft.surgical else []
     before = learner.steps
     try:
         stats = update(
             learner,
-            split_minibatches(data.sequences, pairs, config.optim.num_minibatches),
+            split_minibatches(data.sequences, data.pairs, config.optim.num_minibatches, config.optim.epochs),
             trainer.algorithm.terms(),
             SurgicalTerm(config.graft.surgical_weight, config.graft.dpo_beta),
             trainer.world,
@@ -285,7 +307,7 @@ def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, timer: Pha
     """Gathers what all ranks did; the first rank measures it."""
     world = trainer.world
     data.seconds, data.memory = timer.seconds, timer.memory
-    data.episodes = []  # no other rank needs the tokens' figures
+    data.episodes, data.pairs = [], ()  # no other rank needs the tokens' figures
     forget_beginnings(data.groups)
     parts = world.gather(data)
     data = IterationData.merge(parts) if parts else data
@@ -294,7 +316,9 @@ def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, timer: Pha
     trainer.turns += turns
     if world.rank:
         return IterationResult({}, data.seconds, data.memory, data)
-    metrics = summarize(trainer.config, data, stats, trainer.grafted)
+    made = [kept_pair(g) for g in data.grafts.kept]
+    trainer.dataset = trainer.dataset.grown(made, trainer.config.graft.keep)
+    metrics = summarize(trainer.config, data, stats, trainer.grafted, len(trainer.dataset))
     kept = {(g.group, g.worst_step) for g in data.grafts.kept}
     trainer.grafted |= {
         anchor(g, d)
@@ -350,7 +374,11 @@ def anchor(result: Group, divergence: Divergence) -> tuple[str, str]:
 
 
 def summarize(
-    config: Config, played: IterationData, stats: UpdateStats, grafted: set[tuple[str, str]]
+    config: Config,
+    played: IterationData,
+    stats: UpdateStats,
+    grafted: set[tuple[str, str]],
+    dataset_size: int,
 ) -> dict[str, Any]:
     """Compute all metrics of an iteration except times (docs/tstar.md); None where nothing could be measured."""
     results, grafts, work = played.groups, played.grafts, played.work
@@ -391,6 +419,8 @@ def summarize(
             "grafts_worst_members": _mean([g.worst_members for g in grafts.kept]),
             "grafts_played_on": grafts.played_on,
             "grafts_verified": sum(g.verified is not None for g in grafts.kept),
+            "graft_dataset_size": dataset_size,
+            "graft_dataset_age": played.pairs_age,
             "grafts_dropped": dict(sorted(grafts.dropped.items())),
             "weight_change": _weight_change(results),
             "kl_asked": work.asked,

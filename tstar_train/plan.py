@@ -252,6 +252,15 @@ def measured_speed(device: str, dtype: torch.dtype, size: int = 1024, seconds: f
     return 2 * size**3 * count / (time.perf_counter() - began)
 
 
+def operations(made: Plan, config: Config) -> int:
+    """Compute the floating-point operations of an iteration of one process.
+
+    Each sampled token is computed once in sampling, and three times (four with gradient checkpointing) in each epoch of the update.
+    """
+    update = config.optim.epochs * (3 + config.optim.gradient_checkpointing)
+    return 2 * made.parameters * made.sampled_tokens * (1 + update)
+
+
 def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[str]:
     """Format the plan as lines of text; the last says what does not fit and what would help."""
 
@@ -261,8 +270,6 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
 
     dtype = torch.bfloat16 if config.optim.dtype == "bfloat16" else torch.float32
     speed = measured_speed(device, dtype)
-    # Each sampled token is computed once in sampling, and three times (four with gradient checkpointing) in the update.
-    flops = 2 * made.parameters * made.sampled_tokens * (1 + 3 + config.optim.gradient_checkpointing)
     has = device_bytes(device)
     share = 1 if device.startswith("cuda") else processes  # processes on a CPU share its memory
     lines = [
@@ -277,7 +284,7 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
         *table("in main memory", made.host),
         f"peak of a process: {_size(made.peak)}, and {device} has {has / _GIB:.1f} GiB"
         + (f" for {share} processes" if share > 1 else ""),
-        f"an iteration: at most {made.sampled_tokens:,} sampled tokens per process, some {flops / speed:,.0f} s at the "
+        f"an iteration: at most {made.sampled_tokens:,} sampled tokens per process, some {operations(made, config) / speed:,.0f} s at the "
         f"{speed / 1e9:,.3g} GFLOP/s of a matrix product measured now (sampling is slower, contexts take more time, short replies less)",
         *(f"and at most {count:,} tokens of {name}" for name, count in made.further.items()),
     ]

@@ -292,6 +292,8 @@ class Graft:
         worst_step: (trajectory, turn) of the failed thought.
         successful: ids of the successful branch's thought; empty if it has none, or the same as the failed one.
         verified: reward of playing on from the thought; None if not verified.
+        task: task id.
+        iteration: number of the iteration that made it, from 0.
     """
 
     group: int
@@ -309,6 +311,29 @@ class Graft:
     worst_step: tuple[int, int]
     successful: list[int] = field(default_factory=list)
     verified: float | None = None
+    task: str = ""
+    iteration: int = 0
+
+
+@dataclass(slots=True)
+class KeptPair:
+    """Preference pair of the grafting set: the part of a graft that training needs later.
+
+    Attributes:
+        context: ids of the failed member's own context s.
+        rectified: ids of the thought to prefer, as they follow s.
+        rejected: ids of the failed thought.
+        source: see ``Graft``.
+        task: task id.
+        iteration: number of the iteration that made it, from 0.
+    """
+
+    context: Sequence[int]
+    rectified: Sequence[int]
+    rejected: Sequence[int]
+    source: str
+    task: str
+    iteration: int
 
 
 @dataclass
@@ -369,6 +394,8 @@ class IterationData:
         forks_failed: number of forks lost to infrastructure errors; they are in no group.
         dropped_groups: number of groups that dynamic sampling dropped.
         grafts: kept and dropped.
+        pairs: preference pairs that this rank trains on; empty once the policy was updated.
+        pairs_age: mean age in iterations of the pairs that were drawn from the grafting set; on the first rank.
         work: of the KL estimates.
         seconds: per phase; after merging, of the slowest rank.
         memory: peak GiB on a GPU per phase; after merging, of the rank with the largest.
@@ -387,6 +414,8 @@ class IterationData:
     forks_failed: int = 0
     dropped_groups: int = 0
     grafts: Grafts = field(default_factory=Grafts)
+    pairs: Sequence[Graft | KeptPair] = ()
+    pairs_age: float = 0.0
     work: KLWork = field(default_factory=KLWork)
     seconds: dict[str, float] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
@@ -399,7 +428,7 @@ class IterationData:
     @classmethod
     def merge(cls, parts: Sequence[IterationData]) -> IterationData:
         """Join the data of all ranks, in order of rank."""
-        whole = cls(parts[0].number, parts[0].done, parts[0].temperature)
+        whole = cls(parts[0].number, parts[0].done, parts[0].temperature, pairs_age=parts[0].pairs_age)
         for part in parts:
             whole.groups += part.groups
             whole.failed += part.failed

@@ -1,10 +1,11 @@
-"""Measure the CPU seconds of an iteration of GRPO, of the paper's T-STAR and of T-STAR by state, by phase, interleaved in one process.
+"""Measure the CPU seconds of an iteration of GRPO, of the paper's T-STAR (each --graft.keep) and of T-STAR by state, by phase, interleaved.
 
     python scripts/bench/bench_overhead.py [--envs hotpotqa sokoban-easy blocksworld-stack] [--iterations 5] [--samples 16]
 
 All sides play the built-in policy with its preset, the same tasks with the same seeds. The learning rate is next to nothing, so that
-every iteration plays the same episodes on all sides and only what is done with them differs; the optimizer's steps are taken. The
-first iteration of each side warms up and is not counted. A ratio is the median of the iterations' own ratios.
+every iteration plays the same episodes on all sides and only what is done with them differs; the optimizer's steps are taken. With
+--graft.keep all, pairs are drawn from all iterations so far, at least 16 an iteration. The first iteration of each side warms up and is
+not counted. A ratio is the median of the iterations' own ratios.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import statistics
 import time
 from dataclasses import replace
+from typing import Literal
 
 import torch
 from spread import spread
@@ -42,13 +44,19 @@ def seconds_of(trainer: Trainer, number: int) -> dict[str, float]:
     return {**result.seconds, "all": time.process_time() - began}
 
 
+def keeping(config: Config, keep: Literal["all", "iteration"]) -> Config:
+    """A configuration with another ``graft.keep``."""
+    return replace(config, graft=replace(config.graft, keep=keep))
+
+
 def sides_of(config: Config) -> dict[str, Config]:
     """What is compared, the base first."""
-    by_state = with_nodes(config, "state")
+    by_depth, by_state = with_nodes(config, "depth"), with_nodes(config, "state")
     by_state = replace(by_state, tree=replace(by_state.tree, credit="transition"))
     return {
         "GRPO": replace(config, tstar=False),
-        "T-STAR, the paper's tree": with_nodes(config, "depth"),
+        "T-STAR, the paper's tree, --graft.keep iteration": keeping(by_depth, "iteration"),
+        "T-STAR, the paper's tree, --graft.keep all": keeping(by_depth, "all"),
         "T-STAR by state": by_state,
     }
 

@@ -1,9 +1,9 @@
 """Optimizer steps of a learner over one or more ranks, as a program: python -m learner_ranks RANKS OUT SCENARIO...
 
 A scenario is ``torch`` or ``deepspeed``, what is trained, and after a slash what happens: ``deepspeed whole``, ``torch adapters``,
-``deepspeed whole/save``, ``deepspeed whole/load``, ``deepspeed whole/nan``, ``deepspeed whole/large`` (its gradient as a large
-model's). ``alone torch whole`` is what the first rank does by itself over the whole batch. It writes what it measured to OUT. The
-ranks are forked after the imports, which take longer than all else.
+``deepspeed whole/save``, ``deepspeed whole/load``, ``deepspeed whole/epochs`` (each batch twice), ``deepspeed whole/nan``,
+``deepspeed whole/large`` (its gradient as a large model's). ``alone torch whole`` is what the first rank does by itself over the whole
+batch. It writes what it measured to OUT. The ranks are forked after the imports, which take longer than all else.
 """
 
 from __future__ import annotations
@@ -138,7 +138,13 @@ def scenario(name, folder, world):
             step = Step([], [])
         try:
             measured = update(
-                learner, [step], terms, SurgicalTerm(0.15, 0.1), world, factor=1.0, batching=batching
+                learner,
+                (1 + (how == "epochs")) * [step],
+                terms,
+                SurgicalTerm(0.15, 0.1),
+                world,
+                factor=1.0,
+                batching=batching,
             )
             metrics.append(dataclasses.asdict(measured))
         except NotFinite as raised:

@@ -93,6 +93,8 @@ def make_run(
                 "grafts_z_plus": 2,
                 "grafts_best_members": 3.1,
                 "grafts_worst_members": 1.4,
+                "graft_dataset_size": 9 * iteration,
+                "graft_dataset_age": 0.5 * (iteration - 1),
                 "grafts_dropped": {"no thought" + text: 2, "empty": 1},
                 "weight_change": 0.5,
                 "kl_asked": 80,

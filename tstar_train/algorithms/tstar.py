@@ -173,6 +173,7 @@ class TStar:
             max_tokens=config.rollout.max_tokens,
             temperature=config.graft.temperature,
             fallback=config.graft.fallback,
+            iteration=number,
         )
         if config.graft.verify:
             by_task = {g.trajectories[0].group: g.members for g in groups}

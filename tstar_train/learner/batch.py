@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicCache
 
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.kv import BranchCache, attention_mask, common_prefix, output_logits, position_limit
-from tstar_train.types import Graft, TokenSequence
+from tstar_train.types import Graft, KeptPair, TokenSequence
 
 # Each row holds a copy of its prefix's keys and values. A copied token takes this share of the memory of a computed token: 2 to 2.5 times
 # the hidden size, against 22 times or more.
@@ -185,11 +185,11 @@ class Step:
 
     Attributes:
         sequences: rows of the base loss.
-        pairs: grafts of the surgical loss.
+        pairs: preference pairs of the surgical loss.
     """
 
     sequences: list[TokenSequence] = field(default_factory=list)
-    pairs: list[Graft] = field(default_factory=list)
+    pairs: Sequence[Graft | KeptPair] = ()
 
     @property
     def weight(self) -> float:
@@ -214,10 +214,12 @@ class Totals:
     targets: float = 1.0
 
 
-def split_minibatches(sequences: Sequence[TokenSequence], pairs: Sequence[Graft], steps: int) -> list[Step]:
-    """Split an iteration's rows and pairs into minibatches; rows with equal ids stay together."""
+def split_minibatches(
+    sequences: Sequence[TokenSequence], pairs: Sequence[Graft | KeptPair], steps: int, epochs: int = 1
+) -> list[Step]:
+    """Split an iteration's rows and pairs into minibatches, repeated ``epochs`` times; rows with equal ids stay together."""
     distinct = deduplicate(sequences)
-    return [
+    return epochs * [
         Step([s for copies in distinct[k::steps] for s in copies], list(pairs[k::steps]))
         for k in range(steps)
     ]
@@ -364,7 +366,7 @@ def sequence_micro_batches(
 
 
 def pair_micro_batches(
-    pairs: Sequence[Graft],
+    pairs: Sequence[Graft | KeptPair],
     most_tokens: int,
     temperature: float,
     pad: int,

@@ -35,7 +35,7 @@ class UpdateStats:
     Losses and clip fractions are means over the whole batch of an optimizer step: sums over a part, divided by whole-batch weights.
     Entropy and log-probability differences are sums over ``tokens``, the tokens of computed rows. The KL is a sum over ``kl_tokens``.
     These are only reported, so they are measured on rows that are computed anyway.
-    ``pairs`` counts grafts. ``surgical_steps`` counts optimizer steps with grafts; surgical statistics are averaged over these.
+    ``pairs`` counts preference pairs. ``surgical_steps`` counts optimizer steps with pairs; surgical statistics are averaged over these.
     Gradient norms belong to a step and are computed over all ranks.
     """
 
@@ -92,8 +92,8 @@ class UpdateStats:
     def mean(cls, steps: Sequence[UpdateStats]) -> UpdateStats:
         """Average the statistics of an iteration's optimizer steps, at least one.
 
-        Log-probability differences are those of the first step: only before it sampler and trainer have the same weights, so that a
-        difference is an error. Surgical statistics are means over the steps with grafts.
+        Steps of all epochs count alike. Log-probability differences are those of the first step: only before it sampler and trainer have
+        the same weights, so that a difference is an error. Surgical statistics are means over the steps with pairs.
         """
         whole = cls.combined(steps)
         with_grafts = sum(step.pairs > 0 for step in steps)

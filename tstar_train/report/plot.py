@@ -250,7 +250,7 @@ class Curve:
     rule: tuple[float, str] | None = None
     from_zero: bool = True
     source: Literal["metrics", "timings", "validation"] = "metrics"
-    part: Literal["", "tree", "kl", "grafts", "surgical"] = ""
+    part: Literal["", "tree", "kl", "grafts", "set", "surgical"] = ""
 
 
 LEARNING = (
@@ -395,6 +395,18 @@ GRAFTING = (
         "Mean number of episodes behind the better and the worse branch: one on each side is weak evidence.",
         (("better branch", "grafts_best_members"), ("worse branch", "grafts_worst_members")),
         part="grafts",
+    ),
+    Curve(
+        "Grafting set",
+        "Preference pairs kept for the surgical loss, after each iteration's were added; every update draws some of them.",
+        (("pairs", "graft_dataset_size"),),
+        part="set",
+    ),
+    Curve(
+        "Age of the drawn pairs",
+        "Mean number of iterations since the drawn pairs were made: the older, the less they come from the present policy's errors.",
+        (("iterations", "graft_dataset_age"),),
+        part="set",
     ),
     Curve(
         "Surgical loss",
@@ -542,8 +554,12 @@ def has_part(run: Run, part: str) -> bool:
         return False
     if part == "kl":
         return bool(tree.get("nodes", "depth") == "depth")
-    if part in ("grafts", "surgical"):
-        return bool(graft.get("enabled", True)) and (part == "grafts" or bool(graft.get("surgical", True)))
+    if (
+        part == "set" and graft.get("keep", "iteration") == "iteration"
+    ):  # runs of older versions have no such option
+        return False
+    if part in ("grafts", "set", "surgical"):
+        return bool(graft.get("enabled", True)) and (part != "surgical" or bool(graft.get("surgical", True)))
     return True
 
 

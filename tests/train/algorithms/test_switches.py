@@ -260,6 +260,12 @@ def beta(of):
     assert double.metrics["base_gradient_norm"] == usual.metrics["base_gradient_norm"]
 
 
+def keep(of):
+    own, every = of("hotpotqa"), of("hotpotqa", ("graft.keep", "all"))
+    assert own.metrics["graft_dataset_size"] == own.metrics["grafts"] > 0
+    assert own.metrics == every.metrics, "the first draw from a set is of all that the iteration made"
+
+
 def alpha(of):
     usual, stays, follows = (
         of("hotpotqa"),
@@ -336,6 +342,7 @@ SWITCHES = (
     delta,
     weight_of_the_surgical_loss,
     beta,
+    keep,
     alpha,
     verify,
 )

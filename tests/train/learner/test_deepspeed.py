@@ -115,6 +115,7 @@ class Measured(dict):
         if kind == "whole":
             scenarios += [f"deepspeed whole/{how}" for how in ("nan", "nan gradient", "empty")]
             scenarios.append("alone torch whole/empty")
+            scenarios += [f"{what} whole/epochs" for what in ("deepspeed", "torch", "alone torch")]
         (self.folder / "store2").unlink(missing_ok=True)  # where the ranks met before
         self.update(steps(self.folder, 2, *scenarios, **self.environment))
         return dict(self)[scenario]
@@ -127,6 +128,14 @@ def test_two_ranks_take_the_steps_of_one_process(two, optimizer, kind):
     """Seven rows and one to three pairs in small micro-batches: the ranks have different numbers of them, and sometimes none."""
     require_same(two[1][f"{optimizer} {kind}"], two[1][f"alone torch {kind}"])
     assert two[1][f"{optimizer} {kind}"]["steps"] == 6
+
+
+@installed
+@pytest.mark.parametrize("optimizer", ["torch", "deepspeed"])
+def test_two_ranks_take_two_epochs_as_one_process(two, optimizer):
+    twice, once = two[1][f"{optimizer} whole/epochs"], two[1][f"{optimizer} whole"]
+    require_same(twice, two[1]["alone torch whole/epochs"])
+    assert twice["steps"] == 2 * once["steps"] == 12
 
 
 @installed

@@ -559,3 +559,16 @@ def test_parts_that_a_run_does_not_have_are_not_drawn(run: Path) -> None:
         assert f"<b>{title}</b>" not in html and title in html.partition("hence not drawn:")[2]
     assert "<b>Merging and divergence</b>" in html
     assert "Greedy: " not in html and "greedy before" not in html
+
+
+@pytest.mark.parametrize("keep", ["all", 500, "iteration", None])
+def test_the_grafting_set_is_drawn_where_a_run_keeps_one(run: Path, keep: str | int | None) -> None:
+    """Runs of older versions do not say, and kept none."""
+    config = json.loads((run / "config.json").read_text())
+    config["graft"] = {name: value for name, value in config["graft"].items() if name != "keep"}
+    config["graft"] |= {} if keep is None else {"keep": keep}
+    (run / "config.json").write_text(json.dumps(config))
+    html = write_report(run).read_text(encoding="utf-8")
+    for title in ("Grafting set", "Age of the drawn pairs"):
+        assert (f"<b>{title}</b>" in html) == (keep in ("all", 500)), title
+    assert "<b>Surgical loss</b>" in html

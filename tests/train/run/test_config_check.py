@@ -79,6 +79,12 @@ def test_a_number_outside_its_range_is_named_with_the_range(name):
         ("optim.learning_rate", math.inf, "finite"),
         ("graft.ref_ema_decay", 1.01, "from 0 to 1"),
         ("graft.dpo_beta", 0.0, "above 0"),
+        ("graft.keep", 0, "1 or more or all or iteration"),
+        ("graft.keep", "some", "one of all, iteration"),
+        ("graft.keep", 2.5, "a whole number or one of all, iteration"),
+        ("graft.keep", True, "a whole number or one of all, iteration"),
+        ("graft.batch", 0, "1 or more"),
+        ("optim.epochs", 0, "1 or more"),
         ("rollout.tasks_per_iteration", 2.5, "a whole number"),
         ("rollout.tasks_per_iteration", True, "a whole number"),
         ("minutes", "long", "a number or none"),
@@ -99,7 +105,14 @@ def test_edges(name, value, valid):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("graft.temperature", 0.0), ("optim.decay", 1.0), ("iterations", 0), ("tree.gamma", 1)],
+    [
+        ("graft.temperature", 0.0),
+        ("optim.decay", 1.0),
+        ("iterations", 0),
+        ("tree.gamma", 1),
+        ("graft.keep", 1),
+        ("graft.keep", "iteration"),
+    ],
 )
 def test_valid_edges(name, value):
     check(changed(name, value))

@@ -128,10 +128,31 @@ def test_a_point_that_is_shown_twice_is_a_difference(script, runs):
     assert "tensorboard reward" in script["first_difference"](*runs)
 
 
+def test_which_combinations_are_run(script):
+    chosen = script["combinations"]
+    everything = chosen(None, None, None)
+    assert len(everything) == 9 + len(script["FURTHER"])
+    assert len({(algo, what) for algo, what, _ in everything}) == len(everything)
+    assert ("ppo", "no", ["--no-tstar"]) in everything and not [
+        c for c in everything if c[:2] == ("ppo", "yes")
+    ]
+    assert chosen(["dapo"], True, None) == [("dapo", "yes", ["--tstar"])]
+    [(algo, what, options)] = chosen(None, None, ["grafts-kept"])
+    assert (algo, what) == ("grpo", "grafts-kept") and "--graft.keep all" in " ".join(options)
+    assert len(chosen(["grpo"], None, ["grafts-kept"])) == 3
+
+
 # PPO has a critic, DAPO tasks that no other algorithm would have played.
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", ["--algo ppo", "--algo dapo --tstar --processes 2", f"--algo grpo --tstar {VALIDATED}"]
+    "options",
+    [
+        "--algo ppo",
+        "--algo dapo --tstar --processes 2",
+        f"--algo grpo --tstar {VALIDATED}",
+        "--further grafts-kept",
+        "--further grafts-kept --processes 2",
+    ],
 )
 def test_killed_runs_come_out_as_whole_ones(options):
     command = [sys.executable, str(SCRIPT), *options.split(), "--kills", "3"]
@@ -139,5 +160,8 @@ def test_killed_runs_come_out_as_whole_ones(options):
     assert done.returncode == 0, done.stdout + done.stderr
     [row] = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines()[2:]]
     assert (
-        row[0] == options.split()[1] and row[2] == "3" and row[5] == "equal" and len(row[3].split(",")) == 3
+        row[options.startswith("--further")] == options.split()[1]
+        and row[2] == "3"
+        and row[5] == "equal"
+        and len(row[3].split(",")) == 3
     )

@@ -16,7 +16,7 @@ from transformers import Phi3Config, Qwen2Config
 from scripts.studies.small_models import save_small, small_model
 from tstar_train.__main__ import main
 from tstar_train.config import LoraConfig
-from tstar_train.plan import plan, plan_lines
+from tstar_train.plan import operations, plan, plan_lines
 from tstar_train.policy.lora import add_adapters
 from tstar_train.presets import LARGE, large
 
@@ -262,6 +262,21 @@ def test_what_does_not_fit_is_said_with_what_helps():
     )
     adapters = dataclasses.replace(config, lora=LoraConfig(rank=8))
     assert "--lora.rank" not in plan_lines(plan(adapters, QWEN_3B, 1), adapters, "cpu", 1000)[-1]
+
+
+def test_each_epoch_computes_the_update_again():
+    """One forward pass to sample; forward and backward, three times as much, in each epoch."""
+    config = large("tstar/ALFWorld", "qwen2.5-3b", None)
+    config = dataclasses.replace(
+        config, optim=dataclasses.replace(config.optim, gradient_checkpointing=False)
+    )
+    once, thrice = (
+        dataclasses.replace(config, optim=dataclasses.replace(config.optim, epochs=epochs))
+        for epochs in (1, 3)
+    )
+    made = plan(config, QWEN_3B, 1)
+    assert operations(made, once) == 2 * made.parameters * made.sampled_tokens * 4
+    assert operations(made, thrice) == 2 * made.parameters * made.sampled_tokens * 10
 
 
 def test_a_dry_run_writes_nothing(tmp_path, capsys):

@@ -99,6 +99,22 @@ def test_a_finished_run_can_be_made_longer(run, finished, tmp_path, capsys):
     assert code == 2 and "can only be made longer" in err
 
 
+def test_a_run_from_before_there_was_a_grafting_set_is_made_longer_as_it_was(run, tmp_path, capsys):
+    same = shutil.copytree(run, tmp_path / "same")
+    for path in (run / "config.json", run / STATE):
+        record = json.loads(path.read_text())
+        config = record.get("config", record)
+        del config["graft"]["keep"], config["graft"]["batch"], config["optim"]["epochs"]
+        path.write_text(json.dumps(record))
+    for folder in (run, same):
+        assert tstar_train(capsys, "--resume", folder, "--iterations", 3)[0] == 0
+    assert (run / "metrics.jsonl").read_bytes() == (same / "metrics.jsonl").read_bytes()
+    for name in ("config.json", "checkpoints/000003/state.json"):
+        record = json.loads((run / name).read_text())
+        assert record.get("config", record)["graft"]["keep"] == "iteration"
+    assert not list(run.glob("checkpoints/*/grafts.jsonl"))
+
+
 STATE = "checkpoints/000002/state.json"
 EDITS = {
     "seed": ("config.json", lambda c: {**c, "seed": 5}, "seed is 5, the run was made with 0"),
