@@ -108,7 +108,7 @@ class GraftConfig:
     shrink: Annotated[float, FROM_0] = 0.0
     """Pseudo-count that shrinks a child's value towards its parent's before the children's values are compared; 0 is off."""
     source: Literal["divergence", "way", "both"] = "divergence"
-    """What is grafted. divergence: thoughts where better and worse branches part (the paper); way: the shortest way through the group's
+    """Source of the grafts. divergence: thoughts where better and worse branches part (the paper); way: the shortest way through the group's
     states to its best ending, maybe stitched from several episodes (needs --tree.nodes state); both."""
     loss: Literal["imitate", "surgical"] = "imitate"
     """Loss of the way. imitate: its turns enter the policy loss with an extra advantage; surgical: its thoughts are preferred to those of
@@ -511,7 +511,7 @@ class Config:
     @property
     def keeps_grafts(self) -> bool:
         """True if the run has a grafting set that outlasts an iteration."""
-        return self.tstar and self.graft.enabled and self.graft.keep != "iteration"
+        return self.tstar and self.makes_pairs and self.graft.keep != "iteration"
 
     def to_json(self) -> str:
         """Every option, readable again by ``from_json``, but for secrets (see ``record``)."""

@@ -456,11 +456,18 @@ def test_every_option_of_a_run_may_be_said(tmp_path):
         "rollout.history",
         "rollout.max_tokens",
     )
+    # An option that stands only on others: those are said too.
+    graph = {"tree": {"nodes": "state", "values": "bellman"}}
+    beside = {
+        "graft.source": graph,
+        "graft.way_only": {**graph, "graft": {"source": "way"}},
+        "explore.share": graph,
+    }
     for name, value, hint in options(Config(env="")):
         if name not in elsewhere:
             said = other_value(name, value, hint)
-            table = functools.reduce(
-                lambda inner, part: {part: inner}, reversed(f"train.{name}".split(".")), said
-            )
-            recipe = read_recipe(write(tmp_path, "mine", {"extends": "sokoban", **table}))
+            train = {part: dict(rest) for part, rest in beside.get(name, {}).items()}
+            part, _, last = name.rpartition(".")
+            (train.setdefault(part, {}) if part else train)[last] = said
+            recipe = read_recipe(write(tmp_path, "mine", {"extends": "sokoban", "train": train}))
             assert {n: v for n, v, _ in options(recipe.train)}[name] == said, name

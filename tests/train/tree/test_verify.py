@@ -35,7 +35,14 @@ def found(policy):
     engine = LocalEngine(policy)
     tasks = [f"hotpotqa-mini-train-{n:04d}" for n in range(12)]
     played = collect(
-        SPEC, engine, policy.codec, tasks, size=SIZE, split="train", seed="verify", sampling=Sampling(48)
+        SPEC,
+        engine,
+        policy.codec,
+        tasks,
+        size=SIZE,
+        split="train",
+        seed="verify",
+        sampling=Sampling(48, snapshots=True),
     )
     groups = [played[i : i + SIZE] for i in range(0, len(played), SIZE)]
     groups = [g for g in groups if len({t.reward for t in g}) > 1]
