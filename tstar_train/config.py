@@ -108,8 +108,8 @@ class GraftConfig:
     shrink: Annotated[float, FROM_0] = 0.0
     """Pseudo-count that shrinks a child's value towards its parent's before the children's values are compared; 0 is off."""
     source: Literal["divergence", "way", "both"] = "divergence"
-    """Source of the grafts. divergence: thoughts where better and worse branches part (the paper); way: the shortest way through the group's
-    states to its best ending, maybe stitched from several episodes (needs --tree.nodes state); both."""
+    """Source of the grafts. divergence: thoughts where better and worse branches part (the paper); way: the shortest way through the states
+    of the group to its best ending, maybe stitched from several episodes (needs --tree.nodes state); both."""
     loss: Literal["imitate", "surgical"] = "imitate"
     """Loss of the way. imitate: its turns enter the policy loss with an extra advantage; surgical: its thoughts are preferred to those of
     worse actions, as at divergences."""

@@ -58,7 +58,7 @@ class Visit:
 
 
 @dataclass
-class _Open:
+class OpenGroup:
     """Group that still samples forks."""
 
     group: Group
@@ -88,7 +88,7 @@ class _Open:
 class _Point:
     """A fork about to be played, and its first turn if that was drawn already."""
 
-    open: _Open
+    open: OpenGroup
     state: str
     visit: Visit
     episode: Episode
@@ -143,28 +143,37 @@ class Explorer:
             [g.trajectories[0].episode.task for g in groups], MOST_A_ROUND, self._config.split
         )
         prompt = prompt_of(pool.envs[0])
-        opened = []
-        for number, group in enumerate(groups):
-            env = pool.envs[number]
-            called("the environment", EnvironmentFailed, env.restore, snapshot_at(group.trajectories[0], 0))
-            lengths = [len(t.turns) for t in group.trajectories]
-            budget = self._config.rollout.group_size * sum(lengths) / len(lengths)
-            group.horizon = env.horizon
-            opened.append(_Open(group, budget, sum(lengths), env.horizon))
-            for trajectory in group.trajectories:
-                opened[-1].add(trajectory)
+        opened = self.opened(groups, pool)
         number = 0
         while waiting := [one for one in opened if one.used < one.budget]:
             points = [p for one in waiting for p in self._points(one, prompt, f"{seed}/{number}", repeats)]
             self._play(points, pool, f"{seed}/{number}", repeats)
             number += 1
 
-    def _points(self, one: _Open, prompt: str, seed: str, repeats: Mapping[int, int]) -> list[_Point]:
+    def opened(self, groups: Sequence[Group], pool: GroupEnv) -> list[OpenGroup]:
+        """Take the groups' episodes from the start up, with the number of turns that they may sample.
+
+        Args:
+            groups: with their episodes; their ``horizon`` is set.
+            pool: environments, at least one for each group.
+        """
+        opened = []
+        for env, group in zip(pool.envs, groups, strict=False):
+            called("the environment", EnvironmentFailed, env.restore, snapshot_at(group.trajectories[0], 0))
+            lengths = [len(t.turns) for t in group.trajectories]
+            budget = self._config.rollout.group_size * sum(lengths) / len(lengths)
+            group.horizon = env.horizon
+            opened.append(OpenGroup(group, budget, sum(lengths), env.horizon))
+            for trajectory in group.trajectories:
+                opened[-1].add(trajectory)
+        return opened
+
+    def _points(self, one: OpenGroup, prompt: str, seed: str, repeats: Mapping[int, int]) -> list[_Point]:
         """Choose the states that a group's next forks begin in; a group without any is done."""
         root = one.group.trajectories[0]
         graph = StateGraph(one.group.members, root.start_key)
         states = [key for key in graph.keys if one.visits[key].depth < one.horizon - 1]
-        weights = dict(zip(states, self._weights(one, graph, states, prompt), strict=True))
+        weights = dict(zip(states, self.weights(one, graph, states, prompt), strict=True))
         random = StableRandom(f"{seed}/{root.episode.task}/{repeats[root.group]}/states")
         points: list[_Point] = []
         known = frozenset(graph.keys)
@@ -184,8 +193,15 @@ class Explorer:
             one.used = math.ceil(one.budget)
         return points
 
-    def _weights(self, one: _Open, graph: StateGraph, states: Sequence[str], prompt: str) -> list[float]:
-        """Weigh the states by ``explore.where``."""
+    def weights(self, one: OpenGroup, graph: StateGraph, states: Sequence[str], prompt: str) -> list[float]:
+        """Weigh states by ``explore.where``, one number from 0 each.
+
+        Args:
+            one: the group.
+            graph: of its trajectories so far.
+            states: keys of states of the graph.
+            prompt: the environment's rules.
+        """
         if self._options.where == "uniform":
             return [1.0] * len(states)
         place = {key: n for n, key in enumerate(graph.keys)}
@@ -199,7 +215,7 @@ class Explorer:
         ]
         return [float(reach[place[s]]) * share for s, share in zip(states, untried, strict=True)]
 
-    def _score(self, one: _Open, states: Sequence[str], prompt: str) -> None:
+    def _score(self, one: OpenGroup, states: Sequence[str], prompt: str) -> None:
         """Compute the policy's probabilities of the admissible actions in states that have none yet."""
         contexts, actions, scored = [], [], []
         for state in states:
@@ -320,7 +336,7 @@ class Explorer:
             return False
         return bool(info["action_valid"]) and info["action"] not in tried
 
-    def _count(self, one: _Open, turns: int, tokens: int) -> None:
+    def _count(self, one: OpenGroup, turns: int, tokens: int) -> None:
         one.used += turns
         self._data.turns += turns
         self._data.tokens += tokens

@@ -1,0 +1,323 @@
+"""Forks: states restored, played on until a known state, and counted by turns (docs/tstar.md), in all families."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import torch
+from loopback import QuietHandler, listening
+from policies import Given
+
+from tstar_envs import UnknownOption, find_entry
+from tstar_envs.envs.search_qa.search import EmbeddedSearcher
+from tstar_envs.envs.search_qa.service import HttpSearcher
+from tstar_envs.envs.search_qa.tasks import MINI_FOLDER
+from tstar_train.algorithms import algorithm_class
+from tstar_train.config import Config
+from tstar_train.config_check import check
+from tstar_train.distributed import SingleProcess
+from tstar_train.engines.local import LocalEngine
+from tstar_train.policy.model import load_policy
+from tstar_train.presets import make_config
+from tstar_train.recipes.recipe import policy_name
+from tstar_train.rollout.collect import EnvSpec, collect, training_spec
+from tstar_train.rollout.explore import Explorer, first_episodes
+from tstar_train.rollout.kl import action_logprobs
+from tstar_train.rollout.sample import sample_groups, training_sampling
+from tstar_train.tree import StateGraph
+from tstar_train.types import Group, IterationData, without_failed
+
+FAMILIES = ["hotpotqa", "sokoban-easy", "blocksworld-stack", "webshop", "alfworld"]
+QUICK = {"hotpotqa", "sokoban-easy"}
+
+
+@lru_cache(maxsize=2)
+def policy_of(env: str):
+    torch.set_num_threads(1)
+    return load_policy("tiny", policy_name(find_entry(env)))
+
+
+def config_of(env: str, **explore) -> Config:
+    return make_config(
+        env,
+        explore={"share": 0.5, **explore},
+        rollout={"group_size": 6, "tasks_per_iteration": 2, "horizon": 8},
+        processes=1,
+    )
+
+
+def tasks_of(env: str, count: int = 2) -> list[str]:
+    return list(find_entry(env).load_class()(split="train").task_ids("train"))[3 : 3 + count]
+
+
+def sampled(config: Config, tasks: list[str]) -> tuple[list[Group], IterationData]:
+    policy, data = policy_of(config.env), IterationData()
+    algorithm = algorithm_class(config.algo)(config)
+    groups = sample_groups(
+        config, algorithm, LocalEngine(policy), policy.codec, Given(tasks), 0, SingleProcess(), data
+    )
+    return groups, data
+
+
+@pytest.mark.parametrize(
+    "env", [pytest.param(e, marks=() if e in QUICK else pytest.mark.slow) for e in FAMILIES]
+)
+def test_forks_are_episodes_of_the_environment(env):
+    """Replayed from the start by a fresh environment, every observation and state of a fork's record is the same."""
+    config = config_of(env)
+    groups, data = sampled(config, tasks_of(env))
+    assert all(len(g.trajectories) == 3 for g in groups) and any(g.forks for g in groups)
+    fresh = training_spec(config).group([0], 1, "train").envs[0]
+    for group in groups:
+        for fork in group.forks:
+            assert len(fork.turns) == len(fork.steps) > 0
+            assert len(fork.episode.steps) == fork.fork.turn + len(fork.turns)
+            fresh.reset(options={"task": fork.episode.task})
+            keys = [fresh.unwrapped.state_key()]
+            for step in fork.episode.steps:
+                observation, reward, terminated, truncated, info = fresh.step(step.reply)
+                assert (observation, info["state_key"]) == (step.observation, step.state_key)
+                keys.append(info["state_key"])
+            assert keys[fork.fork.turn] == fork.fork.state == fork.start_key
+            assert fork.fork.stopped == (not (terminated or truncated)) or fork.episode.extra.get("overlong")
+            if terminated or truncated:
+                assert fork.episode.reward == pytest.approx(reward) and fork.truncated == truncated
+    members = [t for g in groups for t in g.members]
+    assert data.turns == sum(len(t.turns) for t in members)
+    assert data.tokens == sum(len(turn.reply) for t in members for turn in t.turns)
+
+
+def test_a_fork_begins_in_a_known_state_and_stops_at_the_first_one():
+    """Known is what was known before the fork's round; later members know more."""
+    groups, _ = sampled(config_of("sokoban-easy"), tasks_of("sokoban-easy"))
+    for group in groups:
+        left = {key for t in group.trajectories for key in t.states_before}
+        horizon = group.horizon
+        for fork in group.forks:
+            assert fork.fork.state in left and fork.fork.turn < horizon - 1
+            inside = [s.state_key for s in fork.steps[:-1]]
+            roots = {key for t in group.trajectories for key in t.states_before}
+            assert not roots & set(inside), "it went on through a known state"
+            if fork.fork.stopped:
+                assert fork.steps[-1].state_key in left
+            parent = group.members[fork.fork.parent]
+            assert parent.states_before[fork.fork.turn - parent.before] == fork.fork.state
+            earliest = min(
+                t.before + n
+                for t in group.members[: fork.member]
+                for n, key in enumerate(t.states_before)
+                if key == fork.fork.state
+            )
+            assert fork.fork.turn == earliest
+            left |= set(fork.states_before)
+        StateGraph(group.members, group.trajectories[0].start_key)  # which refuses what is no graph
+
+
+def test_a_group_samples_as_many_turns_as_all_episodes_would_have_taken():
+    config = config_of("sokoban-easy")
+    groups, _ = sampled(config, tasks_of("sokoban-easy", 4))
+    for group in groups:
+        lengths = [len(t.turns) for t in group.trajectories]
+        budget = config.rollout.group_size * np.mean(lengths)
+        forks = [len(t.turns) for t in group.forks]
+        assert budget <= sum(lengths) + sum(forks)
+        assert sum(lengths) + sum(forks) < budget + sum(sorted(forks)[-3:])
+
+
+def test_the_number_of_episodes_from_the_start():
+    sizes = {share: first_episodes(config_of("hotpotqa", share=share)) for share in (0.01, 0.5, 0.75, 1.0)}
+    assert sizes == {0.01: 6, 0.5: 3, 0.75: 2, 1.0: 2}
+
+
+def test_forks_do_not_depend_on_the_groups_beside_them():
+    """So that ranks, which have their own groups, sample what one process would."""
+    config = config_of("sokoban-easy")
+    tasks = tasks_of("sokoban-easy")
+    both, _ = sampled(config, tasks)
+    policy = policy_of("sokoban-easy")
+    for n, task in enumerate(tasks):
+        data = IterationData()
+        played = collect(
+            training_spec(config),
+            LocalEngine(policy),
+            policy.codec,
+            [task],
+            size=3,
+            split="train",
+            seed=f"{config.seed}/rollout/0",
+            sampling=training_sampling(config, 1.0),
+            first_group=n,
+        )
+        alone = Group(without_failed(played))
+        explorer = Explorer(
+            config,
+            training_spec(config),
+            LocalEngine(policy),
+            policy.codec,
+            training_sampling(config, 1.0),
+            data,
+        )
+        explorer.explore([alone], f"{config.seed}/fork/0", {n: 0})
+        assert [[turn.reply for turn in t.turns] for t in alone.members] == [
+            [turn.reply for turn in t.turns] for t in both[n].members
+        ]
+
+
+class CountingHandler(QuietHandler):
+    """The embedded searcher over HTTP; counts queries, and answers 503 to unknown ones, if it is said which are known."""
+
+    embedded = EmbeddedSearcher(MINI_FOLDER / "corpus.jsonl.gz")
+    asked = 0
+    known: frozenset[str] | None = None
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        type(self).asked += len(body["queries"])
+        rows = self.embedded.search(body["queries"], body["topk"])
+        hits = [
+            [{"document": {"id": p.id, "contents": f'"{p.title}"\n{p.text}'}, "score": 1.0} for p in row]
+            for row in rows
+        ]
+        busy = self.known is not None and not self.known.issuperset(f"search[{q}]" for q in body["queries"])
+        status, content = (503, {"detail": "full"}) if busy else (200, {"result": hits})
+        text = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+
+def over_http(url: str, **explore) -> Config:
+    config = config_of("hotpotqa", **explore)
+    return dataclasses.replace(
+        config, env_options={"topk": 1, "searcher": HttpSearcher(url, patience_seconds=0.5)}
+    )
+
+
+def queries(trajectories) -> set[str]:
+    return {
+        s.action for t in trajectories for s in t.steps if s.action.startswith("search") and s.action_valid
+    }
+
+
+@pytest.mark.parametrize("first", ["policy", "untried"])
+def test_no_search_is_made_to_come_back_to_a_state(first):
+    """Every query is one of a step that was sampled."""
+    handler = type("Handler", (CountingHandler,), {})
+    with listening(handler) as url:
+        groups, data = sampled(over_http(url, first=first), tasks_of("hotpotqa"))
+    assert sum(len(g.forks) for g in groups) > 0
+    steps = [s for g in groups for t in g.members for s in t.steps]
+    searches = sum(s.action.startswith("search") and s.action_valid for s in steps)
+    assert len(queries(t for g in groups for t in g.members)) <= handler.asked <= searches
+    assert not data.failed and not data.forks_failed
+
+
+def test_a_fork_whose_service_fails_is_dropped_and_its_turns_count():
+    config = over_http("")
+    groups, _ = sampled(config_of("hotpotqa"), tasks_of("hotpotqa"))
+    known = queries(t for g in groups for t in g.trajectories)
+    handler = type("Handler", (CountingHandler,), {"known": frozenset(known)})
+    with listening(handler) as url:
+        failing, data = sampled(over_http(url), tasks_of("hotpotqa"))
+    assert data.forks_failed > 0 and not data.failed and config.forks
+    played = sum(len(t.turns) for g in failing for t in g.members)
+    assert data.turns > played
+    assert queries(t for g in failing for t in g.forks) <= known
+
+
+def test_an_untried_first_action_is_one_that_nobody_tried_there():
+    groups, data = sampled(config_of("sokoban-easy", first="untried"), tasks_of("sokoban-easy"))
+    forks = 0
+    for group in groups:
+        for fork in group.forks:
+            tried = {
+                step.action
+                for t in group.members[: fork.member]
+                for key, step in zip(t.states_before, t.steps, strict=True)
+                if key == fork.fork.state
+            }
+            forks += 1
+            # Of one round's forks, which know nothing of each other, all begin in different states.
+            assert fork.steps[0].action not in tried and fork.steps[0].action_valid and fork.fork.untried
+    drawn = data.turns - sum(len(t.turns) for g in groups for t in g.members)
+    assert forks > 0 and drawn > 0, "replies that were drawn and not played count as turns"
+
+
+def test_the_weights_are_those_of_the_definition():
+    """Reach over visits plus one; the policy's probability of what nobody tried, times reach."""
+    env = "sokoban-easy"
+    config = config_of(env)
+    policy, (task,) = policy_of(env), tasks_of(env, 1)
+    engine, spec = LocalEngine(policy), training_spec(config)
+    sampling = training_sampling(config, 1.0)
+    played = collect(spec, engine, policy.codec, [task], size=3, split="train", seed="w", sampling=sampling)
+    group = Group(without_failed(played))
+    graph = StateGraph(group.members, group.trajectories[0].start_key)
+    reach, found = graph.reach(8), {}
+    for where in ("reach", "policy", "uniform"):
+        options = config_of(env, where=where)
+        explorer = Explorer(options, spec, engine, policy.codec, sampling, IterationData())
+        opened = explorer.opened([group], spec.group([task], 1, "train"))
+        found[where] = dict(zip(graph.keys, explorer.weights(opened[0], graph, graph.keys, ""), strict=True))
+    assert set(found["uniform"].values()) == {1.0}
+    for s, key in enumerate(graph.keys):
+        assert found["reach"][key] == pytest.approx(reach[s] / (graph.visits[s] + 1))
+        member, turn = min(
+            ((t, n) for t in group.trajectories for n, k in enumerate(t.states_before) if k == key),
+            key=lambda visit: (visit[1], visit[0].member),
+        )
+        listed = member.start_actions if turn == 0 else member.turns[turn - 1].next_actions
+        (chances,) = action_logprobs(engine, policy.codec, [member.turns[turn].context], [listed])
+        tried = {
+            s.action
+            for t in group.trajectories
+            for k, s in zip(t.states_before, t.steps, strict=True)
+            if k == key
+        }
+        untried = sum(np.exp(p) for a, p in chances.items() if a not in tried)
+        assert found["policy"][key] == pytest.approx(reach[s] * untried, abs=1e-6)
+
+
+def test_an_open_set_of_actions_has_no_probabilities():
+    with pytest.raises(
+        UnknownOption, match="--explore.where policy needs listed actions, which tstar/HotpotQA"
+    ):
+        sampled(config_of("hotpotqa", where="policy"), tasks_of("hotpotqa"))
+
+
+def test_collected_without_snapshots_nothing_can_be_played_on():
+    from tstar_train.rollout.collect import play_on
+    from tstar_train.rollout.player import Sampling
+
+    policy, spec = policy_of("hotpotqa"), EnvSpec("hotpotqa", {"topk": 1})
+    named = {"split": "train", "seed": "s", "sampling": Sampling(12)}
+    played = collect(spec, LocalEngine(policy), policy.codec, tasks_of("hotpotqa", 1), size=1, **named)
+    with pytest.raises(ValueError, match=r"collect them with Sampling\(snapshots=True\)"):
+        play_on([(played[0], 0)], spec, LocalEngine(policy), policy.codec, **named)
+
+
+def test_options_that_forks_need_are_set_or_named():
+    config = make_config("sokoban-easy", explore={"share": 0.5})
+    assert (config.tree.nodes, config.tree.values, config.tree.credit) == ("state", "bellman", "transition")
+    ways = make_config("sokoban-easy", graft={"source": "way"})
+    assert ways.tree.nodes == "state" and ways.graft.enabled and not ways.needs_reference
+    check(config)
+    check(ways)
+    refused = {
+        "needs the graph of states: give --tree.nodes state": {"tree.nodes": "depth"},
+        "give --tree.values bellman, got mean": {"tree.values": "mean"},
+        "needs T-STAR: give --tstar, or leave it out": {"tstar": False},
+        "--tree.no-enabled turns off": {"tree.enabled": False},
+    }
+    for message, options in refused.items():
+        with pytest.raises(UnknownOption, match=message):
+            check(make_config("sokoban-easy", **{"explore.share": 0.5, **options}))
+    with pytest.raises(UnknownOption, match=r"--graft.source both needs the graph of states"):
+        check(make_config("sokoban-easy", **{"graft.source": "both", "tree.nodes": "depth"}))
+    with pytest.raises(UnknownOption, match=r"--graft.way-only needs ways to imitate"):
+        check(make_config("sokoban-easy", **{"graft.way_only": True, "tree.nodes": "state"}))
