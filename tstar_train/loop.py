@@ -220,12 +220,13 @@ def compute_advantages(trainer: Trainer, data: IterationData) -> None:
     algorithm = trainer.algorithm
     with raise_on_any_rank(trainer.world):
         tstar = trainer.tstar(data)
-        for group in data.groups:
+        chances = [None] * len(data.groups) if tstar is None else tstar.chances(data.groups)
+        for group, known in zip(data.groups, chances, strict=True):
             # Comparisons of whole episodes know those from the start alone: a fork has no turns before its first.
             credit = [*algorithm.episode_advantages(group.trajectories), *_none(group.forks)]
             steps = algorithm.step_advantages(group.trajectories)
             if tstar is not None:
-                credit = tstar.value(group.tree, credit, group.horizon)
+                credit = tstar.value(group, credit, known)
                 group.way = tstar.way(group.tree)
                 group.divergences = tstar.divergences(group.tree, group.way)
             if steps is not None:
@@ -284,6 +285,24 @@ def make_sequences(trainer: Trainer, data: IterationData) -> None:
 
 def update_policy(trainer: Trainer, data: IterationData) -> UpdateStats:
     """Take the iteration's optimizer steps."""
+
+    def value_anew(number: int) -> None:
+        """Solve the credit of actions for the weights that the steps before have made."""
+        if not number:
+            return
+        with raise_on_any_rank(trainer.world):
+            sync_engine(trainer.policy, trainer.engine, learner.weights())
+        compute_advantages(trainer, data)
+        with raise_on_any_rank(trainer.world):
+            trainer.engine.release()
+            for (_, old), (_, new) in zip(data.episodes, make_rows(config, data.groups), strict=True):
+                for sequence, fresh in zip(old, new, strict=True):
+                    sequence.advantages = fresh.advantages
+            # The gradient is anew that of these weights, so each step begins with a ratio of 1.
+            compute_old_logprobs_and_values(
+                learner, data.sequences, trainer.batching(data), values=False, old=True
+            )
+
     config, learner = trainer.config, trainer.learner
     before = learner.steps
     try:
@@ -295,6 +314,7 @@ def update_policy(trainer: Trainer, data: IterationData) -> UpdateStats:
             trainer.world,
             factor=rate(config, data.number, data.done),
             batching=trainer.batching(data),
+            before_step=value_anew if config.forks and config.explore.credit == "graph" else None,
         )
     finally:
         trainer.whole = trainer.whole and learner.steps == before

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tstar_envs import UnknownOption
 from tstar_train.algorithms.base import Advantages
 from tstar_train.config import Config
 from tstar_train.engines.base import Engine
 from tstar_train.grafting import graft, verify
 from tstar_train.policy.codec import Codec
 from tstar_train.rollout.collect import EnvSpec
-from tstar_train.rollout.kl import ActionKL, ExactKL, prefetch_together
+from tstar_train.rollout.kl import ActionKL, ExactKL, action_logprobs, prefetch_together
 from tstar_train.rollout.player import Sampling
 from tstar_train.tree import Divergence, StateGraph, Tree, Way, build_trees
 from tstar_train.types import Grafts, Group, KLWork, Trajectory
@@ -97,19 +99,75 @@ class TStar:
             work=work,
         )
 
-    def value(self, tree: Tree | None, base: Advantages, horizon: int = 0) -> Advantages:
-        """Compute the Q-tree's advantages; the base algorithm's if ``tree.enabled`` is off.
+    def value(
+        self, group: Group, base: Advantages, chances: Mapping[int, Mapping[str, float]] | None = None
+    ) -> Advantages:
+        """Compute the tree's advantages; the base algorithm's if ``tree.enabled`` is off.
 
         A group without a tree has equal rewards, for which the tree's advantages are 0 too: no group keeps credit on another scale.
+
+        Args:
+            group: with its tree.
+            base: the base algorithm's advantages, one array per member.
+            chances: see ``chances``.
         """
-        if not self._config.tree.enabled:
+        options, tree = self._config.tree, group.tree
+        if not options.enabled:
             return base
         if tree is None:
             return [np.zeros_like(row) for row in base]
-        options = self._config.tree
+        if chances is not None:
+            return self._of_actions(tree, chances, group.horizon)
         credit = tree.advantages(baseline=options.baseline, credit=options.credit)
         if self._config.forks and self._config.explore.weights == "reach" and tree.graph is not None:
-            self._weigh(tree.graph, credit, horizon)
+            self._weigh(tree.graph, credit, group.horizon)
+        return credit
+
+    def chances(self, groups: Sequence[Group]) -> list[dict[int, dict[str, float]] | None]:
+        """Compute the policy's probabilities of the actions tried in each state, if the credit is that of the graph.
+
+        Args:
+            groups: of the iteration, with their trees; they ask the policy together.
+
+        Returns:
+            Per group by state and action; None without a tree, or with ``explore.credit`` rows.
+        """
+        found: list[dict[int, dict[str, float]] | None] = [None] * len(groups)
+        contexts, actions, places = [], [], []
+        for n, group in enumerate(groups):
+            graph = None if group.tree is None else group.tree.graph
+            if graph is None or not self._config.forks or self._config.explore.credit != "graph":
+                continue
+            found[n] = {}
+            if group.trajectories[0].start_actions is None:
+                raise UnknownOption(
+                    f"--explore.credit graph needs listed actions, which {group.trajectories[0].episode.env} does not list: use rows"
+                )
+            members, tried, first = group.members, graph.tried(), graph.first_visits()
+            for state, listed in tried.items():
+                i, t = first[state]
+                context = members[i].turns[t].context
+                if listed and len(context) + self._config.rollout.max_tokens <= self._engine.limit:
+                    contexts.append(context)
+                    actions.append(listed)
+                    places.append((n, state))
+        if contexts:
+            scored = action_logprobs(self._engine, self._codec, contexts, actions)
+            for (n, state), logprobs in zip(places, scored, strict=True):
+                of_group = found[n]
+                if of_group is not None:
+                    of_group[state] = {action: math.exp(p) for action, p in logprobs.items()}
+        return found
+
+    def _of_actions(self, tree: Tree, chances: Mapping[int, Mapping[str, float]], horizon: int) -> Advantages:
+        """Give each tried action's weight to one of its turns, and nothing to the others."""
+        if tree.graph is None:
+            raise ValueError("credit of actions needs a graph of states")
+        credit = [np.zeros(length) for length in tree.graph.lengths]
+        weights = tree.graph.advantages_of_actions(chances, tree.gamma, horizon)
+        for (state, action), weight in weights.items():
+            i, t = tree.graph.taker(state, action)
+            credit[i][t] = self._config.rollout.group_size * weight
         return credit
 
     def _weigh(self, graph: StateGraph, credit: Advantages, horizon: int) -> None:

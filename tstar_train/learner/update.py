@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -141,6 +141,7 @@ def update(
     *,
     factor: float,
     batching: Batching,
+    before_step: Callable[[int], None] | None = None,
 ) -> UpdateStats:
     """Take the iteration's optimizer steps; all ranks call it with the same number of steps.
 
@@ -152,6 +153,7 @@ def update(
         world: communicator between the ranks.
         factor: multiplier of the learning rates.
         batching: options of the forward passes.
+        before_step: called before each step with its number, from 0; it may change the rows' advantages and old log-probabilities.
 
     Returns:
         Statistics: on rank 0 over all ranks, on the others over their own part.
@@ -162,6 +164,8 @@ def update(
     """
     measured, norms, before = [], [], learner.steps
     for number, step in enumerate(steps):
+        if before_step is not None:
+            before_step(number)
         totals = totals_of(step, world)
         stats = UpdateStats()
         with _whole_or_not_at_all(learner, world, "base", number, step.sequences):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -214,19 +214,7 @@ class StateGraph:
             gamma: discount per step.
             power: 2 solves for the mean of R squared instead of R.
         """
-        ends = self._ends[power - 1]
-        leaving = self._moves.sum(axis=1) < 1 - 1e-12
-        known = leaving.copy()
-        while True:  # states from which some end can be reached
-            wider = leaving | (self._moves[:, known].sum(axis=1) > 0)
-            if np.array_equal(wider, known):
-                break
-            known = wider
-        solved = np.zeros(len(self.keys))
-        if known.any():
-            inside = self._moves[np.ix_(known, known)]
-            solved[known] = np.linalg.solve(np.eye(len(inside)) - gamma * inside, gamma * ends[known])
-        return solved
+        return _solved(self._moves, self._ends[power - 1], gamma)
 
     def worth(self, passage: Passage, values: NDArray[np.float64]) -> float:
         """Return the value of what a step led to."""
@@ -244,13 +232,83 @@ class StateGraph:
 
         The sum over t from 0 to horizon - 2 of p_t(s): p_0 is the start, p_{t+1} = p_t times the policy's transition shares.
         """
-        now = np.zeros(len(self.keys))
-        now[self.start] = 1.0
-        total = np.zeros(len(self.keys))
-        for _ in range(horizon - 1):
-            total += now
-            now = now @ self._moves
-        return total
+        return _reached(self._moves, self.start, horizon)
+
+    def tried(self) -> dict[int, list[str]]:
+        """List the actions tried in each state, without replies that hold none."""
+        found: defaultdict[int, set[str]] = defaultdict(set)
+        for step in self.passages:
+            if step.action:
+                found[step.state].add(step.action)
+        return {state: sorted(found[state]) for state in range(len(self.keys))}
+
+    def first_visits(self) -> dict[int, Member]:
+        """Return the step from each state that was taken at the earliest visit, then by the lowest trajectory."""
+        order = sorted(self.passages, key=lambda step: (self.depth(step.member), step.member), reverse=True)
+        return {step.state: step.member for step in order}
+
+    def taker(self, state: int, action: str) -> Member:
+        """Return the step that stands for an action: of the trajectory with the highest reward, then of the lowest index."""
+        return min(
+            (s.member for s in self.passages if s.state == state and s.action == action), key=self._preferred
+        )
+
+    def advantages_of_actions(
+        self, chances: Mapping[int, Mapping[str, float]], gamma: float, horizon: int
+    ) -> dict[tuple[int, str], float]:
+        """Compute the expected gradient's weight of each tried action under given probabilities.
+
+        reach(s) * p(a|s) * (Q(s, a) - sum over b of p(b|s) Q(s, b)) / (sqrt(p0 (1 - p0)) + .1), where p is renormalised over the actions
+        tried in s, values and reach follow p (not the steps that were drawn), and p0 is the start's value at gamma 1.
+
+        Args:
+            chances: the policy's probabilities by state and action, as far as they are known. A state without any takes the shares of
+                its own steps.
+            gamma: discount per step.
+            horizon: of the task, in steps.
+
+        Returns:
+            By (state, action), in the order of states. Only actions with a probability.
+
+        Source: the policy gradient theorem on the graph (Sutton et al. 2000), docs/tstar.md.
+        """
+        taken: defaultdict[tuple[int, str], list[Passage]] = defaultdict(list)
+        for step in self.passages:
+            taken[step.state, step.action].append(step)
+        count = len(self.keys)
+        moves, ends = np.zeros((count, count)), np.zeros(count)
+        share: dict[tuple[int, str], float] = {}
+        for state in range(count):
+            tried = {action: steps for (s, action), steps in taken.items() if s == state}
+            known = {a: chances.get(state, {})[a] for a in tried if a in chances.get(state, {})}
+            total = math.fsum(known.values())
+            if total > 0:
+                own = {action: chance / total for action, chance in known.items()}
+                share |= {(state, action): chance for action, chance in own.items()}
+            else:
+                own = {action: len(steps) / self._steps_from(state, taken) for action, steps in tried.items()}
+            for action, chance in own.items():
+                for step in tried[action]:
+                    part = chance / len(tried[action])
+                    if step.next is None:
+                        ends[state] += part * step.reward
+                    else:
+                        moves[state, step.next] += part
+        values, reach = _solved(moves, ends, gamma), _reached(moves, self.start, horizon)
+        first = min(1.0, max(0.0, float(_solved(moves, ends, 1.0)[self.start])))
+        spread = math.sqrt(first * (1 - first)) + 0.1
+        quality = self.action_values(values)
+        mean: defaultdict[int, float] = defaultdict(float)
+        for (state, action), chance in share.items():
+            mean[state] += chance * quality[state, action]
+        return {
+            (state, action): float(reach[state]) * chance * (quality[state, action] - mean[state]) / spread
+            for (state, action), chance in sorted(share.items())
+        }
+
+    @staticmethod
+    def _steps_from(state: int, taken: Mapping[tuple[int, str], Sequence[Passage]]) -> int:
+        return sum(len(steps) for (s, _), steps in taken.items() if s == state)
 
     def moments(self) -> tuple[float, float]:
         """Compute mean and standard deviation of the reward of an episode on the graph (undiscounted)."""
@@ -326,6 +384,38 @@ class StateGraph:
 
     def _preferred(self, member: Member) -> tuple[bool, float, Member]:
         return self.stopped(member[0]), -self.rewards[member[0]], member
+
+
+def _solved(moves: NDArray[np.float64], ends: NDArray[np.float64], gamma: float) -> NDArray[np.float64]:
+    """Solve V = gamma (moves V + ends), with gamma 1 for the least solution.
+
+    Args:
+        moves: shares of the steps between states, shape (states, states).
+        ends: mean reward at ends over all steps from a state, shape (states,).
+        gamma: discount per step.
+    """
+    leaving = moves.sum(axis=1) < 1 - 1e-12
+    known = leaving.copy()
+    while True:  # states from which some end can be reached
+        wider = leaving | (moves[:, known].sum(axis=1) > 0)
+        if np.array_equal(wider, known):
+            break
+        known = wider
+    solved = np.zeros(len(ends))
+    if known.any():
+        inside = moves[np.ix_(known, known)]
+        solved[known] = np.linalg.solve(np.eye(len(inside)) - gamma * inside, gamma * ends[known])
+    return solved
+
+
+def _reached(moves: NDArray[np.float64], start: int, horizon: int) -> NDArray[np.float64]:
+    """Sum the probabilities of each state over the steps 0 to horizon - 2 of a walk from the start."""
+    now, total = np.zeros(len(moves)), np.zeros(len(moves))
+    now[start] = 1.0
+    for _ in range(horizon - 1):
+        total += now
+        now = now @ moves
+    return total
 
 
 def state_nodes(

@@ -225,8 +225,8 @@ class Tree:
         """Find where a worse action than the way's was tried, in the form of divergences; see `StateGraph.contrasts`."""
         if self.graph is None:
             return []
-        states = {node_key: self._node_of[i, t - 1].value for node_key, (i, t) in self._visits().items()}
-        values = np.array([states[s] for s in range(len(self.graph.keys))])
+        visits = self.graph.first_visits()
+        values = np.array([self._node_of[i, t - 1].value for _, (i, t) in sorted(visits.items())])
         return [
             Divergence(
                 self._node_of[c.best[0], c.best[1] - 1],
@@ -240,10 +240,6 @@ class Tree:
             )
             for c in self.graph.contrasts(way, values, delta)
         ]
-
-    def _visits(self) -> dict[int, Member]:
-        """Return one step from each state of the graph."""
-        return {} if self.graph is None else {step.state: step.member for step in self.graph.passages}
 
     def _passage(self, node: Node, child: Node, i: int) -> int:
         """Return the step by which trajectory i first went from a node to its child."""

@@ -23,7 +23,7 @@ from tstar_train.loop import iterate
 from tstar_train.policy.files import has_tiny
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny, with_algorithm
-from tstar_train.rollout import collect as select
+from tstar_train.rollout import sample as select
 from tstar_train.tree.merging import history_keys
 
 pytestmark = pytest.mark.skipif(

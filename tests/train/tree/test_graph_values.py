@@ -345,3 +345,71 @@ def test_what_cannot_be_a_graph_is_refused() -> None:
         build_tree([Walk("ab", 1.0)], None, nodes="state", values="sum")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a group with forks needs 'bellman'"):
         build_tree([Walk("ab", 1.0), Walk("c", fork=Fork("a"))], None, nodes="state", start_key="S")
+
+
+@given(st.lists(walks(), min_size=3, max_size=6), st.integers(0, 10_000))
+@settings(max_examples=50, deadline=None)
+def test_the_weights_of_actions_are_the_gradient_of_the_start_value(group: list[Walk], seed: int) -> None:
+    """Against the numeric derivative of V(start) by each logit, where every walk ends; gamma 1, no horizon to speak of."""
+    group = [Walk(walk.states, walk.reward, actions=walk.states) for walk in group]
+    graph, random = StateGraph(group, "S"), np.random.default_rng(seed)
+    logits = {(s, a): random.normal() for s, actions in graph.tried().items() for a in actions}
+
+    def chances(logits: dict[tuple[int, str], float]) -> dict[int, dict[str, float]]:
+        found: dict[int, dict[str, float]] = defaultdict(dict)
+        for (s, a), logit in logits.items():
+            found[s][a] = math.exp(logit)
+        return found
+
+    def start_value(logits: dict[tuple[int, str], float]) -> float:
+        """By many sweeps."""
+        moves, ends = np.zeros((len(graph.keys), len(graph.keys))), np.zeros(len(graph.keys))
+        for s, own in chances(logits).items():
+            for a, chance in own.items():
+                steps = [p for p in graph.passages if p.state == s and p.action == a]
+                for p in steps:
+                    part = chance / sum(own.values()) / len(steps)
+                    if p.next is None:
+                        ends[s] += part * p.reward
+                    else:
+                        moves[s, p.next] += part
+        value = np.zeros(len(graph.keys))
+        for _ in range(2000):
+            value = ends + moves @ value
+        return float(value[graph.start])
+
+    first = start_value(logits)
+    if not 0.02 < first < 0.98:
+        return
+    spread = math.sqrt(first * (1 - first)) + 0.1
+    found = graph.advantages_of_actions(chances(logits), 1.0, 3000)
+    (key,) = random.choice(len(logits), 1)
+    name = list(logits)[key]
+    up = start_value({**logits, name: logits[name] + 1e-4})
+    down = start_value({**logits, name: logits[name] - 1e-4})
+    assert found[name] * spread == pytest.approx((up - down) / 2e-4, abs=1e-4)
+
+
+def test_actions_that_only_forks_tried_have_their_weight() -> None:
+    group = [Walk("aL", 0.0), Walk("aL", 0.0), Walk("xW", 1.0, fork=Fork("a", untried=True))]
+    graph = StateGraph(group, "S")
+    a = graph.keys.index("a")
+    weights = graph.advantages_of_actions({a: {"to L": 0.9, "to x": 0.1}}, 1.0, 10)
+    assert weights[a, "to x"] == pytest.approx(0.1 * 0.9 / (math.sqrt(0.09) + 0.1))
+    assert weights[a, "to L"] == pytest.approx(-0.9 * 0.1 / (math.sqrt(0.09) + 0.1))
+    assert graph.taker(a, "to x") == (2, 0) and graph.tried()[a] == ["to L", "to x"]
+
+
+def test_contrasts_are_worse_actions_beside_the_way() -> None:
+    """At S the way's action is good; the worse of two others stands, by its worst trajectory."""
+    group = [Walk("aW", 1.0), Walk("aW", 1.0), Walk("bV", 0.25), Walk("cL", 0.0), Walk("cL", 0.0)]
+    tree = solved(group)
+    way = tree.way()
+    assert way is not None and way.steps == ((0, 0), (0, 1))
+    (found,) = tree.contrasts(way, 0.3)
+    assert (found.best_step, found.worst_step) == ((0, 0), (3, 0)) and (
+        found.best_count,
+        found.worst_count,
+    ) == (2, 2)
+    assert found.spread == pytest.approx(0.95) and found.node is tree.root
+    assert tree.contrasts(way, 0.96) == []
