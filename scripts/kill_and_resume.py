@@ -41,7 +41,21 @@ SMALL = (
 ).split()
 ALGORITHMS = ["grpo", "dapo", "dapo-paper", "gigpo", "hgpo", "graphgpo", "ppo"]
 # Combinations with options besides, by name: the algorithm, always with T-STAR, and the options.
-FURTHER = {"grafts-kept": ("grpo", "--graft.keep all --graft.batch 4 --optim.epochs 2")}
+FURTHER = {
+    "grafts-kept": ("grpo", "--graft.keep all --graft.batch 4 --optim.epochs 2"),
+    "ways": ("gigpo", "--tree.nodes state --tree.values bellman --graft.source way"),
+    "ways-kept": (
+        "grpo",
+        "--tree.nodes state --graft.source both --graft.loss surgical --graft.keep all --graft.batch 4",
+    ),
+    "forks": ("dapo", "--explore.share 0.5 --explore.first untried"),
+    "forks-ways": ("hgpo", "--explore.share 0.5 --graft.source way --explore.weights reach --turns 150"),
+    "all": (
+        "grpo",
+        "--env sokoban-easy --rollout.horizon 6 --explore.share 0.5 --explore.where policy --explore.credit graph "
+        "--graft.source both --graft.keep 5 --graft.batch 4 --optim.num-minibatches 2",
+    ),
+}
 LOGS = ("metrics.jsonl", "episodes.jsonl")
 # Entries that hold clock times, and the sums of files, which are compared themselves.
 CLOCKS = {"seconds", "wall_seconds", "sha256", "state_sha256"}
@@ -330,8 +344,7 @@ def main() -> None:
         name = f"{algo}-{tstar}"
         whole, killed = folder / name / "whole", folder / name / "killed"
         start = [
-            "--env",
-            options.env,
+            *([] if "--env" in own else ["--env", options.env]),
             "--algo",
             algo,
             "--processes",

@@ -52,12 +52,21 @@ def keeping(config: Config, keep: Literal["all", "iteration"]) -> Config:
 def sides_of(config: Config) -> dict[str, Config]:
     """What is compared, the base first."""
     by_depth, by_state = with_nodes(config, "depth"), with_nodes(config, "state")
-    by_state = replace(by_state, tree=replace(by_state.tree, credit="transition"))
+    by_state = replace(by_state, tree=replace(by_state.tree, credit="transition", values="mean"))
+    solved = replace(by_state, tree=replace(by_state.tree, values="bellman"))
+    ways = replace(solved, graft=replace(solved.graft, enabled=True, source="way"))
+    forks = replace(solved, explore=replace(solved.explore, share=0.5))
+    untried = replace(forks, explore=replace(forks.explore, first="untried"), graft=ways.graft)
     return {
         "GRPO": replace(config, tstar=False),
         "T-STAR, the paper's tree, --graft.keep iteration": keeping(by_depth, "iteration"),
         "T-STAR, the paper's tree, --graft.keep all": keeping(by_depth, "all"),
         "T-STAR by state": by_state,
+        "--tree.values bellman": solved,
+        "--graft.source way": ways,
+        "--explore.share 0.5": forks,
+        "--explore.share 0.5 --graft.source way": replace(forks, graft=ways.graft),
+        "--explore.share 0.5 --explore.first untried --graft.source way": untried,
     }
 
 

@@ -23,7 +23,7 @@ from tstar_train.config import Config
 from tstar_train.distributed import SingleProcess
 from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting import graft, verify
-from tstar_train.loop import iterate
+from tstar_train.loop import begin, build_trees, collect_groups
 from tstar_train.policy.model import Policy, load_policy
 from tstar_train.presets import tiny, with_nodes
 from tstar_train.recipes.recipe import policy_name
@@ -119,12 +119,14 @@ def main() -> None:
         config,
         processes=1,
         rollout=dataclasses.replace(config.rollout, tasks_per_iteration=options.tasks),
-        graft=dataclasses.replace(config.graft, enabled=False),
+        graft=dataclasses.replace(config.graft, verify=True),  # which keeps what episodes are played on from
     )
     policy = load_policy("tiny", policy_name(entry))
     one = trainer_of(config, policy, SingleProcess())
-    one.learner.apply = lambda factor: 0.0  # type: ignore[method-assign]  # plays as an iteration does, and learns nothing
-    groups = iterate(one, 0).data.groups
+    data = begin(one, 0, 0.0)
+    collect_groups(one, data)
+    build_trees(one, data)
+    groups = data.groups
     plays = Plays(config, policy, options.plays)
     print(f"{options.env}, {len(groups)} groups, nodes by {options.nodes}\n")
     print(

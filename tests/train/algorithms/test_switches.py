@@ -92,6 +92,7 @@ def outcome(algorithm, env, *changes):
         "tree": {"kl_samples": 2, "gamma": 0.99, "history": "sequence"},
         "graft": {"fallback": "z_plus", "surgical_weight": 0.15},
         "optim": {"num_minibatches": 1, "decay": 0.0, "learning_rate": 1e-3},
+        "explore": {},
     }
     if env == "sokoban-easy":
         parts["rollout"]["horizon"] = 8
@@ -328,9 +329,110 @@ def credit(of):
                 assert row.sum() == pytest.approx((leaf - root) / deviation, abs=1e-9)
 
 
+STATES = (("tree.nodes", "state"), ("tree.credit", "transition"), ("graft.enabled", False))
+WAYS = (*STATES[:2], ("graft.source", "way"))
+FORKS = (*STATES, ("tree.values", "bellman"), ("explore.share", 0.25))
+
+
+def values(of):
+    mean, solved = of("sokoban-easy", *STATES), of("sokoban-easy", *STATES, ("tree.values", "bellman"))
+    assert len(mean.trees) == len(solved.trees) > 0 and not np.array_equal(mean.credit, solved.credit)
+    for tree in solved.trees:
+        assert tree.root.value == pytest.approx(tree.graph.values(tree.gamma)[tree.graph.start], abs=1e-12)
+
+
+def way_imitated(of):
+    off, on = of("sokoban-easy", *STATES), of("sokoban-easy", *WAYS)
+    double, only = (
+        of("sokoban-easy", *WAYS, ("graft.way_weight", 2.0)),
+        of("sokoban-easy", *WAYS, ("graft.way_only", True)),
+    )
+    assert on.metrics["ways"] > 0 == on.metrics["grafts"] and on.reference is None
+    found = 0
+    for plain, imitated, twice, alone in zip(off.groups, on.groups, double.groups, only.groups, strict=True):
+        extra = [b - a for a, b in zip(plain.advantages, imitated.advantages, strict=True)]
+        for row, one in zip(extra, alone.advantages, strict=True):
+            assert one == pytest.approx(row, abs=1e-12)
+            found += np.count_nonzero(one)
+        for a, b, c in zip(plain.advantages, extra, twice.advantages, strict=True):
+            assert c == pytest.approx(a + 2 * b, abs=1e-12)
+        if imitated.way is not None:
+            worth = imitated.way.reward - np.mean([t.reward for t in imitated.trajectories])
+            assert [extra[i][t] for i, t in imitated.way.steps] == pytest.approx(
+                [worth] * len(imitated.way.steps)
+            )
+    assert found == sum(len(g.way.steps) for g in on.groups if g.way is not None)
+
+
+def way_contrasted(of):
+    on = of("sokoban-easy", *WAYS, ("graft.loss", "surgical"), ("tree.delta", 0.01))
+    assert on.reference is not None and on.metrics["ways"] > 0
+    off = of("sokoban-easy", *STATES)
+    np.testing.assert_array_equal(on.credit, off.credit)
+    for group in on.groups:
+        steps = [] if group.way is None else group.way.steps
+        assert {d.best_step for d in group.divergences} <= set(steps)
+
+
+def both_sources(of):
+    divergences, both = (
+        of("sokoban-easy", *STATES[:2]),
+        of("sokoban-easy", *STATES[:2], ("graft.source", "both")),
+    )
+    assert both.rectified == divergences.rectified and both.metrics["ways"] > 0
+    assert both.metrics["surgical_loss"] == divergences.metrics["surgical_loss"]
+    assert not np.array_equal(both.credit, divergences.credit)
+
+
+def forks(of):
+    off, on = of("sokoban-easy", *FORKS, ("explore.share", 0.0)), of("sokoban-easy", *FORKS)
+    assert "forks" not in off.metrics and on.metrics["forks"] == sum(len(g.forks) for g in on.groups) > 0
+    assert [len(g.trajectories) for g in on.groups] == [3] * len(on.groups), "a quarter is explored"
+    for group in on.groups:
+        assert [len(row) for row in group.advantages] == [len(t.turns) for t in group.members]
+        assert group.horizon == 8
+    rewards = [t.earned for g in on.groups for t in g.trajectories]
+    assert on.metrics["reward"] == pytest.approx(np.mean(rewards)), (
+        "figures are of the episodes from the start"
+    )
+
+
+def weights_of_forks(of):
+    equal, reach = of("sokoban-easy", *FORKS), of("sokoban-easy", *FORKS, ("explore.weights", "reach"))
+    steps_of_start = STEP_TERMS.get(of.args[0], 0.0)
+    for one, other in zip(equal.groups, reach.groups, strict=True):
+        if one.tree is None or steps_of_start:
+            continue
+        reached = one.tree.graph.reach(8)
+        for step in one.tree.graph.passages:
+            i, t = step.member
+            factor = 4 * reached[step.state] / one.tree.graph.visits[step.state]
+            assert other.advantages[i][t] == pytest.approx(factor * one.advantages[i][t])
+
+
+def credit_of_actions(of):
+    rows, graph = of("sokoban-easy", *FORKS), of("sokoban-easy", *FORKS, ("explore.credit", "graph"))
+    assert not np.array_equal(rows.credit, graph.credit)
+    if not STEP_TERMS.get(of.args[0]):
+        for group in graph.groups:
+            chosen = [] if group.tree is None else group.tree.graph.tried().values()
+            nonzero = sum(np.count_nonzero(row) for row in group.advantages)
+            assert nonzero <= sum(len(actions) for actions in chosen), "a row for each tried action"
+
+
+# Algorithms whose own credit of steps is added to the tree's.
+STEP_TERMS = {"gigpo": 1.0, "hgpo": 1.0, "graphgpo": 1.0}
+
 SWITCHES = (
     nodes,
     credit,
+    values,
+    way_imitated,
+    way_contrasted,
+    both_sources,
+    forks,
+    weights_of_forks,
+    credit_of_actions,
     no_grafting,
     no_q_tree,
     no_surgical_loss,

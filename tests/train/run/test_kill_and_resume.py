@@ -131,7 +131,7 @@ def test_a_point_that_is_shown_twice_is_a_difference(script, runs):
 def test_which_combinations_are_run(script):
     chosen = script["combinations"]
     everything = chosen(None, None, None)
-    assert len(everything) == 9 + len(script["FURTHER"])
+    assert len(everything) == 13 + len(script["FURTHER"])
     assert len({(algo, what) for algo, what, _ in everything}) == len(everything)
     assert ("ppo", "no", ["--no-tstar"]) in everything and not [
         c for c in everything if c[:2] == ("ppo", "yes")
