@@ -46,10 +46,21 @@ try:
         claims_table,
         comparison,
         costs_table,
+        draw_curves,
         group_table,
+        ratios_table,
     )
 except ModuleNotFoundError:  # run as a script of this folder
-    from compared_tables import PHASES, TREE_STATISTICS, claims_table, comparison, costs_table, group_table
+    from compared_tables import (
+        PHASES,
+        TREE_STATISTICS,
+        claims_table,
+        comparison,
+        costs_table,
+        draw_curves,
+        group_table,
+        ratios_table,
+    )
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 STATISTICS = ("success", "entropy", "zero_variance_groups", *TREE_STATISTICS, "grafts")
@@ -101,6 +112,8 @@ class Options:
     """Add complete runs to the record."""
     table: bool = False
     """Print the tables of the record."""
+    curves: Path | None = None
+    """Draw the training curves of the record's groups that have turns into this SVG file (extra `notebook`)."""
     compare: tuple[str, str, str] | None = None
     """Print how two methods of the record differ: GROUP FIRST SECOND."""
 
@@ -221,11 +234,25 @@ def result(run: Run, folder: Path) -> dict[str, Any] | None:
         "iterations": len(metrics),
         "episodes": rollout["group_size"]
         * sum(row.get("played_tasks", rollout["tasks_per_iteration"]) for row in metrics),
+        **_turns_of(metrics),
         "cpu_seconds": round(json.loads((path / "cpu.json").read_text())["cpu_seconds"]),
         "seconds": {name: mean(timings, name) for name in PHASES},
         "statistics": {name: mean(metrics, name) for name in STATISTICS if mean(metrics, name) is not None},
         **outcomes,
     }
+
+
+def _turns_of(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Sampled turns and tokens of a run, and its success after each iteration's turns."""
+    if not all("turns_sampled" in row for row in metrics):
+        return {}
+    turns = np.cumsum([row["turns_sampled"] for row in metrics])
+    curve = [
+        (int(t), round(row["success"], 4))
+        for t, row in zip(turns, metrics, strict=True)
+        if row["success"] is not None
+    ]
+    return {"turns": int(turns[-1]), "tokens": sum(row["tokens_sampled"] for row in metrics), "curve": curve}
 
 
 def read(record: Path) -> list[dict[str, Any]]:
@@ -265,7 +292,11 @@ def main() -> None:
         lines = read(options.record)
         for group in plan["groups"]:
             print(group_table(lines, group), costs_table(lines, group["name"]), sep="\n\n", end="\n\n")
+            if table := ratios_table(lines, group):
+                print(table, end="\n\n")
         print(claims_table(lines, plan["claims"]))
+    if options.curves is not None:
+        draw_curves(read(options.record), plan["groups"], options.curves)
     if options.compare is not None:
         print(comparison(read(options.record), *options.compare))
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tstar_envs import UnknownOption, cluster_bootstrap
 from tstar_envs.evaluation.stats import holm, sign_flip_p
+
+try:
+    from scripts.studies.compared_curves import draw, turns_ratio
+except ModuleNotFoundError:  # beside a script of this folder
+    from compared_curves import draw, turns_ratio
 
 TREE_STATISTICS = (
     "tree_nodes_before",
@@ -73,8 +79,10 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
     alone = {name: name.removeprefix("tstar-") for name in methods}
     stands_on = {name: other for name, other in alone.items() if other != name and other in methods}
     further = " minus its algorithm alone |" if stands_on else ""
+    by_turns = all("turns" in line for method in methods.values() for line in method.lines)
+    counted = "turns" if by_turns else "episodes"
     rows = [
-        f"| {group['name']} | seeds | episodes | T=1 | minus {base} | by seed | greedy | minus {base} | CPU-min a run |{further}"
+        f"| {group['name']} | seeds | {counted} | T=1 | minus {base} | by seed | greedy | minus {base} | CPU-min a run |{further}"
     ]
     rows.append("|---" * (9 + bool(further)) + "|")
     for name, method in methods.items():
@@ -91,7 +99,7 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
                 by_seed,
                 interval(paired(method, methods[base], "greedy")),
             ]
-        episodes = round(np.mean([line["episodes"] for line in method.lines]))
+        episodes = round(np.mean([line["turns" if by_turns else "episodes"] for line in method.lines]))
         minutes = np.mean([line["cpu_seconds"] for line in method.lines]) / 60
         rows.append(
             f"| {name} | {len(method.seeds)} | {episodes:,} | {sampled.mean():.3f} | {cells[0]} | {cells[1]} | {greedy.mean():.3f} | "
@@ -167,3 +175,44 @@ def costs_table(lines: list[dict[str, Any]], group: str) -> str:
         ]
         rows.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(rows)
+
+
+def ratios_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
+    """Markdown: the share of the sampled turns that each method needs to reach the base's final success; empty without curves."""
+    methods = {
+        name: [line["curve"] for line in method.lines]
+        for name, method in methods_of(lines, group["name"]).items()
+        if all("curve" in line for line in method.lines)
+    }
+    base = group.get("against", next(iter(group["methods"])))
+    if base not in methods or len(methods) < 2:
+        return ""
+    budget = _budget(lines, group["name"])
+    rows = [f"| {group['name']} | share of the turns to reach {base}'s end (95 % interval) |", "|---|---|"]
+    for name, curves in methods.items():
+        if name != base:
+            share, low, high = (
+                f"{value:.2f}" if value < np.inf else "more"
+                for value in turns_ratio(curves, methods[base], budget)
+            )
+            rows.append(f"| {name} | {share} ({low} to {high}) |")
+    return "\n".join(rows)
+
+
+def draw_curves(lines: list[dict[str, Any]], groups: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw the curves of all groups on test tasks that have them."""
+    panels = {
+        group["name"]: {
+            name: [line["curve"] for line in method.lines]
+            for name, method in methods_of(lines, group["name"]).items()
+            if all("curve" in line for line in method.lines)
+        }
+        for group in groups
+        if group["split"] == "test"
+    }
+    panels = {name: methods for name, methods in panels.items() if methods}
+    draw(panels, {name: _budget(lines, name) for name in panels}, path)
+
+
+def _budget(lines: list[dict[str, Any]], group: str) -> float:
+    return float(min(line["turns"] for line in lines if line["group"] == group and "turns" in line))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from scripts.studies import compare_algorithms as script
+from scripts.studies import compared_curves as curves
 from scripts.studies import compared_tables as tables
 from tstar_envs import UnknownOption
 
@@ -107,6 +108,41 @@ def test_claims_are_corrected_for_all_that_the_plan_names_run_or_not():
     claims = [{"group": name, "first": "other", "second": "grpo"} for name in ("g", "not yet", "nor this")]
     alone, corrected = (tables.claims_table(record, claims[:many]).splitlines()[-1] for many in (1, 3))
     assert alone.endswith("| 0.0005 | 0.0005 |") and corrected.endswith("| 0.0005 | 0.0015 |")
+
+
+def test_the_share_of_turns_to_reach_the_end_of_another():
+    """A method that climbs twice as fast needs about half of the turns; one that never gets there has no number."""
+    rng = np.random.default_rng(0)
+    turns = np.arange(1, 61) * 100.0
+
+    def curve(slope, noise=0.02):
+        success = np.minimum(0.9, 0.3 + slope * turns / turns[-1]) + noise * rng.normal(size=len(turns))
+        return list(zip(turns.tolist(), success.tolist(), strict=True))
+
+    base, fast = [curve(0.3) for _ in range(3)], [curve(0.6) for _ in range(3)]
+    share, low, high = curves.turns_ratio(fast, base, turns[-1])
+    assert 0.4 < low <= share <= high < 0.6
+    assert curves.turns_ratio([curve(0.1)], base, turns[-1])[0] == np.inf
+    same, low, high = curves.turns_ratio(base, base, turns[-1])
+    assert same == 1.0 and low < 1.0 <= high
+
+
+def test_curves_are_drawn_and_told(tmp_path):
+    record = []
+    for method, slope in (("grpo", 0.2), ("other", 0.4)):
+        for seed in range(2):
+            of_run = line(method, seed, [1.0, 1.0], [1.0, 1.0])
+            steps = [(100 * n, 0.3 + slope * n / 10) for n in range(1, 11)]
+            record.append({**of_run, "turns": 1000, "tokens": 5000, "curve": steps})
+    group = {"name": "g", "env": "e", "split": "test", "methods": {"grpo": "", "other": ""}}
+    assert "| other | 0." in tables.ratios_table(
+        record, group
+    ) and "| g | seeds | turns |" in tables.group_table(record, group)
+    assert tables.ratios_table([line("grpo", 0, [1.0], [1.0])], group) == ""
+    pytest.importorskip("matplotlib")
+    for path in (tmp_path / "one.svg", tmp_path / "two.svg"):
+        tables.draw_curves(record, [group], path)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
 RECORD = script.read(ROOT / "docs/results/algorithms.jsonl")
