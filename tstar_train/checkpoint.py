@@ -424,17 +424,13 @@ def resumed(
             )
         return checkpoint, config
     config = _longer(config, iterations, made_with, out)
-    if share_of_minutes(config, state["seconds"]) > 1:
-        raise UnknownOption(
-            f"the run was ended by --minutes {config.minutes:g}, so that more iterations change nothing"
-        )
-    if (
-        share_of_episodes(config, state.get("cursor", 0)) >= 1
-        or share_of_turns(config, state.get("turns", 0)) >= 1
-    ):
-        raise UnknownOption(
-            f"the run was ended by --episodes {config.episodes}, so that more iterations change nothing"
-        )
+    ended = {
+        f"--minutes {config.minutes}": share_of_minutes(config, state["seconds"]) > 1,
+        f"--episodes {config.episodes}": share_of_episodes(config, state.get("cursor", 0)) >= 1,
+        f"--turns {config.turns}": share_of_turns(config, state.get("turns", 0)) >= 1,
+    }
+    for limit in (limit for limit, reached in ended.items() if reached):
+        raise UnknownOption(f"the run was ended by {limit}, so that more iterations change nothing")
     if config.iterations > made_with:
         _extend(out, checkpoint, state, config)
         console.print(

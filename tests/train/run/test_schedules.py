@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tstar_envs import UnknownOption
 from tstar_train import ranks
 from tstar_train.__main__ import main
 from tstar_train.config import Config, RolloutConfig
-from tstar_train.loop import rate, share_of_episodes, share_of_minutes
+from tstar_train.loop import rate, share_of_episodes, share_of_minutes, share_of_turns
 from tstar_train.rollout.sample import TaskStream
+from tstar_train.run import resume_run
 
 SMALL = Config(env="tstar/HotpotQA", rollout=RolloutConfig(tasks_per_iteration=2, group_size=4))
 
@@ -53,6 +56,28 @@ def test_rate_follows_the_minutes_where_they_are_limited():
     assert [rate(config, 1, share) for share in done] == [1, 1, 0.5, 0]
     assert rate(config, 75, 0.1) == 0.5  # the iterations end first
     assert share_of_minutes(SMALL, 1e9) == 0
+
+
+def test_rate_follows_the_turns_where_they_are_counted():
+    config = dataclasses.replace(
+        SMALL, iterations=100, turns=1000, optim=dataclasses.replace(SMALL.optim, decay=0.5)
+    )
+    assert share_of_turns(config, 750) == 0.75 and share_of_turns(SMALL, 10**6) == 0.0
+    assert rate(config, 10, 0.75) == 0.5
+
+
+def test_a_run_ends_with_the_iteration_that_samples_the_last_turns(tmp_path):
+    """And cannot be made longer by iterations; forks and replies that were not played count."""
+    words = "--env hotpotqa --iterations 50 --turns 60 --explore.share 0.5 --explore.first untried --checkpoint-every 1"
+    tiny = "--rollout.tasks-per-iteration 2 --rollout.group-size 4 --processes 1 --evaluation.tasks 1 --evaluation.samples 1"
+    out = tmp_path / "run"
+    assert main([*words.split(), *tiny.split(), "--out", str(out)]) == 0
+    turns = [json.loads(line)["turns_sampled"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert sum(turns[:-1]) < 60 <= sum(turns) and 1 < len(turns) < 10
+    states = sorted(out.glob("checkpoints/*/state.json"))
+    assert json.loads(states[-1].read_text())["turns"] == sum(turns)
+    with pytest.raises(UnknownOption, match="ended by --turns 60"):
+        resume_run(out, iterations=80)
 
 
 def test_a_run_tells_its_iterations_how_much_of_its_minutes_has_passed(tmp_path, monkeypatch):
