@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from functools import lru_cache
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -321,3 +324,26 @@ def test_options_that_forks_need_are_set_or_named():
         check(make_config("sokoban-easy", **{"graft.source": "both", "tree.nodes": "depth"}))
     with pytest.raises(UnknownOption, match=r"--graft.way-only needs ways to imitate"):
         check(make_config("sokoban-easy", **{"graft.way_only": True, "tree.nodes": "state"}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", ["torch", "deepspeed"])
+def test_two_ranks_play_the_forks_of_one(tmp_path, learner):
+    """The first iteration's episodes are the same, and with the credit of actions all ranks sync between optimizer steps."""
+    if find_spec(learner) is None:
+        pytest.skip(f"{learner} is not installed")
+    words = (
+        "--env sokoban-easy --explore.share 0.5 --explore.credit graph --graft.source way --rollout.tasks-per-iteration 2 "
+        "--rollout.group-size 4 --rollout.horizon 8 --optim.num-minibatches 2 --evaluation.tasks 2 --evaluation.samples 1 "
+        f"--evaluation.no-greedy --iterations 1 --learner {learner}"
+    ).split()
+    figures = ("reward", "turns_sampled", "tokens_sampled", "forks", "forks_stopped", "ways", "way_length")
+    found = []
+    for processes in ("1", "2"):
+        out = tmp_path / processes
+        command = [sys.executable, "-m", "tstar_train", *words, "--processes", processes, "--out", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-2000:]
+        metrics = json.loads((out / "metrics.jsonl").read_text())
+        found.append([metrics[name] for name in figures])
+    assert found[0] == found[1] and found[0][3] > 0
