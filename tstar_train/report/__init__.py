@@ -257,7 +257,7 @@ def _whole(value: object) -> int | None:
     return None if known is None else int(known)
 
 
-SCRIPTS = ("dom.js", "charts.js", "drawing.js", "credits.js", "trees.js", "episodes.js")
+SCRIPTS = ("dom.js", "charts.js", "drawing.js", "ways.js", "credits.js", "trees.js", "episodes.js")
 MOST_GRAFTS = 80
 
 
@@ -314,7 +314,13 @@ def render(run: Run) -> str:
         # ``script_json`` escapes everything that could end the script element.
         data=Markup(
             script_json(
-                {"diagrams": readings, "trees": woods.trees, "trained": woods.trained, "episodes": episodes}
+                {
+                    "diagrams": readings,
+                    "trees": woods.trees,
+                    "trained": woods.trained,
+                    "ways": woods.ways,
+                    "episodes": episodes,
+                }
             )
         ),
         style=Markup(sources["report.css"]),  # our own file
