@@ -20,7 +20,7 @@ from markupsafe import Markup
 from tstar_envs import Episode, Step, write_whole
 from tstar_envs.redaction import redacted
 from tstar_envs.utils import content_policy, counted, script_json
-from tstar_train.report.plot import MINUS, NONE, diagrams, dropped, text
+from tstar_train.report.plot import MINUS, NONE, diagrams, dropped, has_part, text
 from tstar_train.report.read import Budget, Record, Run, checked, clipped, evenly, number, read_run
 from tstar_train.report.trees import forest
 
@@ -319,6 +319,7 @@ def render(run: Run) -> str:
                     "trees": woods.trees,
                     "trained": woods.trained,
                     "ways": woods.ways,
+                    "pairs": has_part(run, "grafts"),
                     "episodes": episodes,
                 }
             )

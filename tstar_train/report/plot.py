@@ -618,7 +618,9 @@ def has_part(run: Run, part: str) -> bool:
     ):  # runs of older versions have no such option
         return False
     if part in ("grafts", "set", "surgical"):
-        pairs = graft.get("enabled", True) and (graft.get("source") != "way" or graft.get("loss") == "surgical")
+        pairs = graft.get("enabled", True) and (
+            graft.get("source") != "way" or graft.get("loss") == "surgical"
+        )
         return bool(pairs) and (part != "surgical" or bool(graft.get("surgical", True)))
     return True
 

@@ -461,7 +461,9 @@ def _forks(tree: Record) -> list[dict[str, Any]]:
     for fork in tree.get("forks") or []:
         i, parent, turn = (int(fork[name]) for name in ("trajectory", "parent", "turn"))
         if not 0 <= i < len(lengths) or lengths[i] != len(fork["steps"]):
-            raise ValueError(f"fork {i} with {len(fork['steps'])} steps, of trajectories with {lengths} steps")
+            raise ValueError(
+                f"fork {i} with {len(fork['steps'])} steps, of trajectories with {lengths} steps"
+            )
         if not 0 <= parent < i or turn < 0:
             raise ValueError(f"fork {i} of trajectory {parent}, after {turn} turns")
         found.append(
@@ -496,7 +498,9 @@ def _way(tree: Record, forks: Sequence[dict[str, Any]]) -> dict[str, Any] | None
     edges = {(int(edge["source"]), int(edge["target"])) for edge in tree["edges"]}
     for step, edge in zip(steps, pairwise([0, *nodes]), strict=True):
         if edge not in edges or step not in members.get(edge[1], ()):
-            raise ValueError(f"the way takes step {step} from node {edge[0]} to {edge[1]}, which is none of the tree's")
+            raise ValueError(
+                f"the way takes step {step} from node {edge[0]} to {edge[1]}, which is none of the tree's"
+            )
     begun = {fork["trajectory"]: fork["turn"] for fork in forks}
     unknown = {fork["trajectory"] for fork in forks if fork["stopped"]}
     reward = float(way["reward"])

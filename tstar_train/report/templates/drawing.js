@@ -182,14 +182,19 @@ function drawNode(tree, { x, y, node, radius }, unit, width, low, high) {
   const above = [node.bestOf.length ? "v+" : "", node.worstOf.length ? "v−" : ""].filter(Boolean).join(" ");
   if (above) group.append(shape("text", { class: "mark", x: radius * 0.6, y: -radius - 1 }, above));
   if (divergence && divergence.graft !== null) group.append(shape("text", { class: "mark star", x: -radius - 11, y: -radius * 0.7 }, "★"));
-  const gaps = tree.nodes.filter((other) => other.row === node.row && other.id !== node.id).map((other) => Math.abs(other.x - node.x) * unit);
+  const beside = tree.nodes.filter((other) => other.row === node.row && other.id !== node.id).map((other) => (other.x - node.x) * unit);
+  const gaps = beside.map(Math.abs);
   // A few letters would all be the same ("search[…"): better none, the words are a click away.
   const letters = Math.floor(Math.min(150, 2 * x, 2 * (width - x), ...gaps) / 6.2);
   const foot = radius * (divergence ? 1.25 : 1);
   if (byState(tree)) { // a state is reached by more than one action: how often says more
-    if (node.members.length > 1) group.append(shape("text", { class: "action", x: radius * 0.7, y: radius + 7 }, `×${node.members.length}`));
     const { begun } = forksIn(tree, node);
-    if (begun.length) group.append(forkMark(radius * 0.7 + 4, radius + 21), shape("text", { class: "action", x: radius * 0.7 + 11, y: radius + 21 }, String(begun.length)));
+    const [visits, forks] = [node.members.length > 1 ? `×${node.members.length}` : "", begun.length ? String(begun.length) : ""];
+    const [first, second] = [6.5 * visits.length + (visits && 4), forks && 12 + 6.5 * forks.length]; // widths
+    const free = beside.every((gap) => gap > 0 || gap < -90); // of the marks of a node on the left
+    const [x, y] = [free && wayLeavesRight(tree, node) ? -radius * 0.7 - first - second : radius * 0.7, radius + 7];
+    if (visits) group.append(shape("text", { class: "action", x, y }, visits));
+    if (forks) group.append(forkMark(x + first + 4, y), shape("text", { class: "action", x: x + first + 10, y }, forks));
   } else if (node.depth && letters >= 12) {
     group.append(shape("text", { class: "action", "text-anchor": "middle", y: foot + 12 }, shortened(action, letters)));
   }

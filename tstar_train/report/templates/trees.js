@@ -41,7 +41,8 @@ function contrast(tree, divergence) {
           graft.source === "model" ? "Written by the policy with both branches in view; training prefers it to the failed thought."
             : graft.source === "z_plus" ? "The successful thought itself, because the policy's own was of no use."
               : `Source: ${graft.source}`)]
-          : [element("p", { class: "missing" }, "None was kept for this divergence (the table under Grafts counts the reasons).")]),
+          : [element("p", { class: "missing" }, 
+            data.pairs ? "None was kept for this divergence (the table under Grafts counts the reasons)." : "This run grafts no thoughts.")]),
       )),
   );
 }
@@ -130,7 +131,6 @@ function showTree(index, id = null) {
   const { stats } = tree;
   const facts = [
     `rewards ${tree.rewards.slice(0, tree.rewards.length - tree.forks.length).map((reward) => decimal(reward, reward === null || Number.isInteger(reward) ? 0 : 2)).join(" ")}`,
-    ...(tree.forks.length ? [count(tree.forks.length, "fork")] : []),
     `${decimal(stats.nodes_before, 0)} steps in ${decimal(stats.nodes_after, 0)} ${byState(tree) ? "states and endings" : "nodes"} (merge ratio ${decimal(stats.merge_ratio)})`,
     ...(tree.gamma === null ? [] : [`gamma ${decimal(tree.gamma)}`]),
     `depth ${decimal(stats.depth, 0)}`,
@@ -145,6 +145,7 @@ function showTree(index, id = null) {
   legend(tree);
   showWay(tree);
   showForks(tree);
+  document.getElementById("tree-ways").hidden = !tree.way && !tree.forks.length;
   showCredits(tree);
   choose(chosen, false);
 }

@@ -62,6 +62,15 @@ function wayStep(tree, target, source = null) {
   return k >= 0 && (source === null || source === (k ? tree.way.nodes[k - 1] : 0)) ? k + 1 : 0;
 }
 
+// Whether the way goes on from a node to the right, where its marks would be in the way.
+function wayLeavesRight(tree, node) {
+  const step = wayStep(tree, node.id);
+  if (!tree.way || (node.id && !step) || step === tree.way.nodes.length) return false;
+  const target = tree.way.nodes[step];
+  const curve = tree.edges.find((edge) => edge.source === node.id && edge.target === target)?.way;
+  return (curve ? curve[1][0] : tree.nodes.find((other) => other.id === target).x) > node.x + 0.02;
+}
+
 // "steps 1-3 from episode 2, step 4 from fork 6 of episode 0".
 function stitches(tree) {
   const runs = [];
@@ -91,7 +100,7 @@ function compared(tree) {
 
 function showWay(tree) {
   if (!tree.way) {
-    wayText.replaceChildren(...(byState(tree) ? [element("p", { class: "missing" }, "There is no way: all known endings earned the same.")] : []));
+    wayText.replaceChildren();
     return;
   }
   const { reward, steps, nodes } = tree.way;
