@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,18 @@ def make_run(
     }
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
+
+
+def page_data(report: Path) -> dict[str, Any]:
+    """The data block of a report, as its script sees it."""
+    found = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>',
+        report.read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data
 
 
 def _entry(

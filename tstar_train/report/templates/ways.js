@@ -78,7 +78,8 @@ function stitches(tree) {
     if (runs.length && runs.at(-1).i === i) runs.at(-1).last = k + 1;
     else runs.push({ i, first: k + 1, last: k + 1 });
   });
-  if (runs.length === 1) return `All its steps are from ${inFull(tree, runs[0].i)}.`;
+  const [i, t] = tree.way.steps.at(-1);
+  if (runs.length === 1) return `All its steps are from ${inFull(tree, i)}${stepNumber(tree, i, t) > tree.way.steps.length ? ", without its detours" : ""}.`;
   return `Stitched: ${runs.map(({ i, first, last }) => `${first === last ? `step ${first}` : `steps ${first}–${last}`} from ${inFull(tree, i)}`).join(", ")}.`;
 }
 
