@@ -17,8 +17,8 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--win
 # The drawing takes its colours from the page's styles; on its own it has to carry them.
 TAKE = """
 const drawing = document.querySelector("svg[aria-label='cognitive tree'], svg[aria-label='graph of states']");
-const names = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight",
-  "text-anchor", "dominant-baseline", "paint-order", "stroke-linejoin"];
+const names = ["fill", "fill-opacity", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray", "opacity", "font-size",
+  "font-family", "font-weight", "text-anchor", "dominant-baseline", "paint-order", "stroke-linejoin"];
 const copy = drawing.cloneNode(true);
 const from = [...drawing.querySelectorAll("*")], to = [...copy.querySelectorAll("*")];
 from.forEach((shape, place) => {

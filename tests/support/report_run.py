@@ -6,12 +6,14 @@ import dataclasses
 import json
 import math
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 from tstar_envs import Episode, Step
 from tstar_train.config import Config
 from tstar_train.tree import Divergence, Nodes, Tree, build_tree, tree_to_dict
+from tstar_train.types import Fork
 
 HOSTILE = (
     "</script><script>window.hacked=1</script><img src=x onerror=\"window.hacked=2\"> <!-- <b>'quoted'</b> &lt; "
@@ -34,6 +36,8 @@ class Trajectory:
 
     reward: float
     steps: list[Step]
+    fork: Fork | None = None
+    truncated: bool = False
 
 
 def make_run(
@@ -177,6 +181,18 @@ def make_run(
     return folder
 
 
+def page_data(report: Path) -> dict[str, Any]:
+    """The data block of a report, as its script sees it."""
+    found = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>',
+        report.read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
+    assert found
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
 def _entry(
     rng: random.Random,
     folder: Path,
@@ -263,6 +279,93 @@ def _trajectory(rng: random.Random, turns: int, text: str) -> Trajectory:
             )
         )
     return Trajectory(float(rng.random() < 0.25 + 0.2 * right), steps)
+
+
+FORK_FIGURES = {
+    "forks": 3,
+    "forks_failed": 0,
+    "forks_stopped": 1 / 3,
+    "fork_length": 4 / 3,
+    "fork_success": 0.5,
+    "groups_opened_by_forks": 1,
+    "ways": 1,
+    "way_length": 3.0,
+    "ways_stitched": 1,
+    "ways_shorter": 1,
+    "turns_sampled": 14,
+    "tokens_sampled": 322,
+}
+
+
+def with_forks(run: Path, text: str = "") -> Path:
+    """Make the trees of iteration 1 of a run by state one group of known shape, with forks.
+
+    Episodes: 0 goes s a b and loses, 1 goes s x v y z and wins, 2 goes s x and is cut off in a. Forks: 3 goes from a (episode 0) to z,
+    where it stops; 4 from b (episode 0) over c and loses; 5 from c (fork 4) and wins. The way is s a z: 3 steps, from episode 0, fork 3
+    and episode 1. A failed episode is on record as member 3.
+    """
+
+    def trajectory(
+        name: str, states: str, reward: float, fork: Fork | None = None, cut: bool = False
+    ) -> Trajectory:
+        steps = [
+            Step(
+                reply=f"Action: go {key}",
+                thought=f"{name} thinks of {key}{text}",
+                action=f"go {key}{text}",
+                observation=f"{name} is in {key}{text}",
+                action_valid=True,
+                invalid_reason="",
+                modifies_state=True,
+                effect_key=key,
+                state_key=key,
+            )
+            for key in states.split()
+        ]
+        return Trajectory(reward, steps, fork, cut)
+
+    group = [
+        trajectory("episode 0", "a b lost", 0.0),
+        trajectory("episode 1", "x v y z won", 1.0),
+        trajectory("episode 2", "x a", 0.0, cut=True),
+        trajectory("fork 3", "z", 0.0, Fork(0, 1, "a", untried=True, stopped=True)),
+        trajectory("fork 4", "c lost", 0.0, Fork(0, 2, "b")),
+        trajectory("fork 5", "won", 1.0, Fork(4, 3, "c")),
+    ]
+    tree = build_tree(group, None, nodes="state", start_key="s", values="bellman")
+    entry = {
+        "task": f"forked{text}",
+        "instruction": f"Find the way.{text}",
+        "rewards": [t.reward for t in group[:3]],
+        "tree": tree_to_dict(tree, group, credit="transition"),
+        "grafts": [],
+    }
+    (run / "trees" / "0001.json").write_text(json.dumps({"iteration": 1, "trees": [entry]}))
+    failed = trajectory("FAILED", "q", 0.0)
+    record = Episode(
+        env="tstar/HotpotQA",
+        tier="mini",
+        task=f"forked{text}",
+        split="train",
+        rules_version="1",
+        agent="policy",
+        instruction="Find the way.",
+        first_observation="s",
+        reward=0.0,
+        success=False,
+        ended="error",
+        sample=3,
+        extra={"iteration": 1},
+        steps=failed.steps,
+    )
+    with open(run / "episodes.jsonl", "a") as handle:
+        handle.write(record.to_json() + "\n")
+    config = json.loads((run / "config.json").read_text())
+    config["tree"]["values"], config["graft"]["source"], config["explore"]["share"] = "bellman", "way", 0.5
+    (run / "config.json").write_text(json.dumps(config))
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(r | FORK_FIGURES) + "\n" for r in records))
+    return run
 
 
 def _graft(

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from tstar_envs import Episode, Step, write_whole
 from tstar_envs.redaction import redacted
 from tstar_envs.utils import content_policy, counted, script_json
-from tstar_train.report.plot import MINUS, NONE, diagrams, dropped, text
+from tstar_train.report.plot import MINUS, NONE, diagrams, dropped, has_part, text
 from tstar_train.report.read import Budget, Record, Run, checked, clipped, evenly, number, read_run
 from tstar_train.report.trees import forest
 
@@ -257,7 +257,7 @@ def _whole(value: object) -> int | None:
     return None if known is None else int(known)
 
 
-SCRIPTS = ("dom.js", "charts.js", "drawing.js", "credits.js", "trees.js", "episodes.js")
+SCRIPTS = ("dom.js", "charts.js", "drawing.js", "ways.js", "credits.js", "trees.js", "episodes.js")
 MOST_GRAFTS = 80
 
 
@@ -314,7 +314,14 @@ def render(run: Run) -> str:
         # ``script_json`` escapes everything that could end the script element.
         data=Markup(
             script_json(
-                {"diagrams": readings, "trees": woods.trees, "trained": woods.trained, "episodes": episodes}
+                {
+                    "diagrams": readings,
+                    "trees": woods.trees,
+                    "trained": woods.trained,
+                    "ways": woods.ways,
+                    "pairs": has_part(run, "grafts"),
+                    "episodes": episodes,
+                }
             )
         ),
         style=Markup(sources["report.css"]),  # our own file

@@ -250,7 +250,7 @@ class Curve:
     rule: tuple[float, str] | None = None
     from_zero: bool = True
     source: Literal["metrics", "timings", "validation"] = "metrics"
-    part: Literal["", "tree", "kl", "grafts", "set", "surgical"] = ""
+    part: Literal["", "tree", "kl", "forks", "grafts", "ways", "set", "surgical"] = ""
 
 
 LEARNING = (
@@ -368,7 +368,49 @@ TREES = (
     ),
 )
 
+FORKS = (
+    Curve(
+        "Forks played",
+        "Episodes that were played on from a restored state of the group, in an iteration; failed ones were lost to infrastructure errors.",
+        (("forks", "forks"), ("failed", "forks_failed")),
+        part="forks",
+    ),
+    Curve(
+        "How forks end",
+        "Stopped: share of the forks that came to a known state, whose value tells what they are worth. Solved: share of the others, which "
+        "were played to an end.",
+        (("stopped in a known state", "forks_stopped"), ("solved, of the others", "fork_success")),
+        unit="share",
+        part="forks",
+    ),
+    Curve(
+        "Fork length",
+        "Turns per fork, without those before the state that it begins in: near 1, forks come back to known states at once.",
+        (("turns", "fork_length"),),
+        part="forks",
+    ),
+    Curve(
+        "Groups opened by forks",
+        "Groups whose episodes from the start all earned the same, and whose forks found another ending: without forks they teach nothing.",
+        (("groups", "groups_opened_by_forks"),),
+        part="forks",
+    ),
+)
+
 GRAFTING = (
+    Curve(
+        "Ways found",
+        "Groups with a shortest way through their states to the best ending; how many are stitched from several episodes, and how many are "
+        "shorter than every single episode that ends as well.",
+        (("ways", "ways"), ("stitched", "ways_stitched"), ("shorter", "ways_shorter")),
+        part="ways",
+    ),
+    Curve(
+        "Way length",
+        "Mean number of steps from the start to the best ending along the way.",
+        (("steps", "way_length"),),
+        part="ways",
+    ),
     Curve(
         "Coverage and anchor reuse",
         "Coverage is the share of failed episodes that got a grafted thought; reuse is the share of divergent decisions that had got "
@@ -459,6 +501,17 @@ UPDATE = (
 
 CHECKS = (
     Curve(
+        "Turns sampled",
+        "Turns that the policy was asked for in an iteration, those of forks, dropped groups and failed episodes included: compare runs at "
+        "equal sums of them.",
+        (("turns", "turns_sampled"),),
+    ),
+    Curve(
+        "Tokens sampled",
+        "Tokens that the policy wrote in these turns.",
+        (("tokens", "tokens_sampled"),),
+    ),
+    Curve(
         "Seconds per phase",
         "Wall time of each iteration, by phase.",
         (),
@@ -479,9 +532,10 @@ CHECKS = (
 CURVES = {
     "Learning": LEARNING,
     "Cognitive trees": TREES,
+    "Forks": FORKS,
     "Grafting": GRAFTING,
     "Update": UPDATE,
-    "Time and checks": CHECKS,
+    "Cost and checks": CHECKS,
 }
 
 
@@ -552,6 +606,11 @@ def has_part(run: Run, part: str) -> bool:
     tree, graft = (value if isinstance(value := config.get(name), dict) else {} for name in ("tree", "graft"))
     if not config.get("tstar", True) or not tree.get("enabled", True):
         return False
+    if part == "forks":
+        explore = value if isinstance(value := config.get("explore"), dict) else {}
+        return (number(explore.get("share")) or 0.0) > 0
+    if part == "ways":
+        return bool(graft.get("enabled", True)) and graft.get("source", "divergence") != "divergence"
     if part == "kl":
         return bool(tree.get("nodes", "depth") == "depth")
     if (
@@ -559,7 +618,10 @@ def has_part(run: Run, part: str) -> bool:
     ):  # runs of older versions have no such option
         return False
     if part in ("grafts", "set", "surgical"):
-        return bool(graft.get("enabled", True)) and (part != "surgical" or bool(graft.get("surgical", True)))
+        pairs = graft.get("enabled", True) and (
+            graft.get("source") != "way" or graft.get("loss") == "surgical"
+        )
+        return bool(pairs) and (part != "surgical" or bool(graft.get("surgical", True)))
     return True
 
 

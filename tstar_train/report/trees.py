@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from tstar_envs import Episode
+from tstar_train.advantages import SAME_REWARD
 from tstar_train.report.read import Budget, Record, Run, checked, clipped, evenly, number, read_object
 
 Edge = tuple[int, int, float]
@@ -75,12 +77,16 @@ CREDITS = ("grpo", "depth_value", "depth_transition", "state_value", "state_tran
 
 
 def trained(config: Record) -> str | None:
-    """Return the credit that the run's options choose; None if unknown.
+    """Return the credit that the run's options choose; None if unknown, or if it is none of these.
 
     Old runs without these options use the paper's credit.
     """
     options = config.get("tree")
     if not isinstance(options, dict) or config.get("tstar") is False:
+        return None
+    explore = part if isinstance(part := config.get("explore"), dict) else {}
+    of_actions = (number(explore.get("share")) or 0.0) > 0 and explore.get("credit") == "graph"
+    if of_actions or grafted_ways(config) == "only":
         return None
     name = (
         f"{options.get('nodes', 'depth')}_{options.get('credit', 'value')}"
@@ -90,6 +96,31 @@ def trained(config: Record) -> str | None:
     return name if name in CREDITS else None
 
 
+def grafted_ways(config: Record) -> str:
+    """Return the use that the run's options make of ways.
+
+    Returns:
+        ``imitate``, ``only`` (imitated, and nothing else is learnt from), ``surgical``, ``none``, or "" if the options do not say.
+    """
+    options = config.get("graft")
+    if not isinstance(options, dict) or "source" not in options:
+        return ""
+    off = config.get("tstar") is False or options.get("enabled") is False
+    if off or options["source"] == "divergence":
+        return "none"
+    if options.get("loss") == "imitate":
+        return "only" if options.get("way_only") else "imitate"
+    return "surgical" if options.get("surgical", True) else "none"
+
+
+def _lengths(tree: Record) -> list[int]:
+    """Count the steps of each trajectory of a stored tree, of a fork without those before it."""
+    lengths = [0] * len(tree["rewards"])
+    for i, t in [member for node in tree["nodes"] for member in node["members"]]:
+        lengths[i] = max(lengths[i], t + 1)
+    return lengths
+
+
 def credits_of(tree: Record) -> dict[str, list[list[float | None]]]:
     """Read the known credits of a stored tree, per trajectory and step, to 4 digits; empty in old trees.
 
@@ -97,9 +128,7 @@ def credits_of(tree: Record) -> dict[str, list[list[float | None]]]:
         KeyError: a field is missing.
         ValueError: the credits do not match the tree's steps.
     """
-    lengths = [0] * len(tree["rewards"])
-    for i, t in [member for node in tree["nodes"] for member in node["members"]]:
-        lengths[i] = max(lengths[i], t + 1)
+    lengths = _lengths(tree)
     found: dict[str, list[list[float | None]]] = {}
     for name in CREDITS:
         rows = tree.get("credits", {}).get(name)
@@ -275,6 +304,7 @@ class Forest:
         iterations_written: number of iterations with trees in the run's folder.
         found: number of trees in the iterations that were read.
         trained: the credit that the run learns from, one of `CREDITS`; None if unknown.
+        ways: what the run learns from ways, see `grafted_ways`.
     """
 
     trees: list[dict[str, Any]] = field(default_factory=list)
@@ -283,11 +313,27 @@ class Forest:
     iterations_written: int = 0
     found: int = 0
     trained: str | None = None
+    ways: str = ""
 
     @property
     def kinds(self) -> set[str]:
         """Kind of nodes in the shown trees: "depth", "state" or both."""
         return {tree["by"] for tree in self.trees}
+
+    @property
+    def values(self) -> set[str]:
+        """Kind of values in the shown graphs of states: "mean", "bellman" or both."""
+        return {tree["values"] for tree in self.trees if tree["by"] == "state"}
+
+    @property
+    def forked(self) -> bool:
+        """True if forks are among the trajectories of a shown tree."""
+        return any(tree["forks"] for tree in self.trees)
+
+    @property
+    def led(self) -> bool:
+        """True if a shown tree has a way."""
+        return any(tree["way"] for tree in self.trees)
 
 
 def forest(run: Run) -> Forest:
@@ -300,6 +346,7 @@ def forest(run: Run) -> Forest:
         iterations=evenly(sorted(run.trees), MOST_ITERATIONS),
         iterations_written=len(run.trees),
         trained=trained(run.config or {}),
+        ways=grafted_ways(run.config or {}),
     )
     texts = _texts(run.episodes)
     found: list[dict[str, Any]] = []
@@ -340,9 +387,10 @@ def _texts(episodes: Sequence[Episode]) -> Texts:
     }
 
 
-def _interest(tree: dict[str, Any]) -> tuple[int, int, int]:
-    """Return the sort key: grafts written by the policy, then divergences, then size."""
-    return (sum(g["source"] == "model" for g in tree["grafts"]), len(tree["divergences"]), len(tree["nodes"]))
+def _interest(tree: dict[str, Any]) -> tuple[int, int, bool, int]:
+    """Return the sort key: grafts written by the policy, then divergences, then a way, then size."""
+    written = sum(graft["source"] == "model" for graft in tree["grafts"])
+    return written, len(tree["divergences"]), tree["way"] is not None, len(tree["nodes"])
 
 
 def _iteration(record: Record, iteration: int, texts: Texts) -> list[dict[str, Any]]:
@@ -373,6 +421,14 @@ def _tree(entry: Record, iteration: int, texts: Texts) -> dict[str, Any]:
     for end in [d[name] for d in divergences for name in ("node", "best", "worst")]:
         # A reference to a missing node means a damaged file: raise KeyError here, not in the browser.
         depths[end]
+    forks = _forks(tree)
+    own = {fork["trajectory"]: fork["steps"] for fork in tree.get("forks") or []}
+
+    def said(i: int, t: int) -> list[str] | None:
+        """Return the words of a step: a fork's are with the tree, since only episodes from the start are recorded elsewhere."""
+        steps = own[i] if i in own else texts.get((iteration, task, i), [])
+        return [clipped(str(part)) for part in steps[t]] if 0 <= t < len(steps) else None
+
     return {
         "iteration": iteration,
         "task": clipped(task, 200),
@@ -384,18 +440,84 @@ def _tree(entry: Record, iteration: int, texts: Texts) -> dict[str, Any]:
         "rewards": [number(r) for r in tree["rewards"]],
         "credits": credits_of(tree),
         "stats": {str(name): number(value) for name, value in tree.get("stats", {}).items()},
-        "nodes": [
-            _node(node, drawn, lambda i, t: _said(texts, (iteration, task, i), t)) for node in tree["nodes"]
-        ],
+        "nodes": [_node(node, drawn, said) for node in tree["nodes"]],
         "edges": edges,
+        "values": _values(tree),
+        "forks": forks,
+        "way": _way(tree, forks),
         "divergences": divergences,
         "grafts": grafts,
     }
 
 
-def _said(texts: Texts, key: tuple[int, str, int], turn: int) -> list[str] | None:
-    steps = texts.get(key, [])
-    return [clipped(part) for part in steps[turn]] if 0 <= turn < len(steps) else None
+def _forks(tree: Record) -> list[dict[str, Any]]:
+    """Read which trajectories are forks, in order; empty in trees by depth and in old ones.
+
+    Raises:
+        KeyError: a field is missing.
+        ValueError: a fork that is none of the tree's trajectories, or that begins in none before it.
+    """
+    lengths, found = _lengths(tree), []
+    for fork in tree.get("forks") or []:
+        i, parent, turn = (int(fork[name]) for name in ("trajectory", "parent", "turn"))
+        if not 0 <= i < len(lengths) or lengths[i] != len(fork["steps"]):
+            raise ValueError(
+                f"fork {i} with {len(fork['steps'])} steps, of trajectories with {lengths} steps"
+            )
+        if not 0 <= parent < i or turn < 0:
+            raise ValueError(f"fork {i} of trajectory {parent}, after {turn} turns")
+        found.append(
+            {
+                "trajectory": i,
+                "parent": parent,
+                "turn": turn,
+                "steps": lengths[i],
+                "untried": bool(fork["untried"]),
+                "stopped": bool(fork["stopped"]),
+            }
+        )
+    return found
+
+
+def _way(tree: Record, forks: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Read the way to the best ending; None if there is none.
+
+    Returns:
+        `reward`, `steps` ([trajectory, step]), `nodes` (ids, one for each step) and `shortest`: of the single episodes that end as well
+        [number of steps from the start, trajectory], None if there is none.
+
+    Raises:
+        KeyError: a field is missing.
+        ValueError: the way does not run along the tree's edges.
+    """
+    way = tree.get("way")
+    if way is None:
+        return None
+    steps, nodes = [_members(step) for step in way["steps"]], _members(way["nodes"])
+    members = {int(node["id"]): [_members(member) for member in node["members"]] for node in tree["nodes"]}
+    edges = {(int(edge["source"]), int(edge["target"])) for edge in tree["edges"]}
+    for step, edge in zip(steps, pairwise([0, *nodes]), strict=True):
+        if edge not in edges or step not in members.get(edge[1], ()):
+            raise ValueError(
+                f"the way takes step {step} from node {edge[0]} to {edge[1]}, which is none of the tree's"
+            )
+    begun = {fork["trajectory"]: fork["turn"] for fork in forks}
+    unknown = {fork["trajectory"] for fork in forks if fork["stopped"]}
+    reward = float(way["reward"])
+    ended = [
+        [begun.get(i, 0) + length, i]
+        for i, length in enumerate(_lengths(tree))
+        if i not in unknown and float(tree["rewards"][i]) >= reward - SAME_REWARD
+    ]
+    return {"reward": number(reward), "steps": steps, "nodes": nodes, "shortest": min(ended, default=None)}
+
+
+def _values(tree: Record) -> str:
+    """Read how states were valued: "mean", as in old trees, or "bellman"."""
+    values = str(tree.get("values", "mean"))
+    if values not in ("mean", "bellman"):
+        raise ValueError(f"values {values!r}")
+    return values
 
 
 def _node(node: Record, drawn: Drawing, said: Callable[[int, int], list[str] | None]) -> dict[str, Any]:

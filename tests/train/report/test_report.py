@@ -13,25 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_run import HOSTILE, make_run
+from report_run import HOSTILE, make_run, page_data
 
 from tstar_envs import BadData, MissingData
 from tstar_train.report import write_report
 from tstar_train.report.plot import Series, moving_average, plot, text
 from tstar_train.report.read import clipped, evenly
 from tstar_train.report.trees import REACH_X, REACH_Y, drawing, place, point_at, spread, trained
-
-
-def page_data(report: Path) -> dict[str, Any]:
-    """The data block of a report, as its script sees it."""
-    found = re.search(
-        r'<script type="application/json" id="data">(.*?)</script>',
-        report.read_text(encoding="utf-8"),
-        re.DOTALL,
-    )
-    assert found
-    data: dict[str, Any] = json.loads(found[1])
-    return data
 
 
 @pytest.fixture

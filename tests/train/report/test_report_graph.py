@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from chromium import assert_quiet, show
-from report_run import HOSTILE, make_run
+from report_run import HOSTILE, make_run, with_forks
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -171,6 +171,112 @@ def test_who_came_when_and_by_which_way(driver: Any, report: Path) -> None:
         ]
         assert any(way.endswith(": " + (target["texts"][w][1] or "(no action)")) for w in steps if w >= 0)
         assert ("back to" in way) == (target["row"] < node["row"])
+
+
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("forked") / "run"
+    return write_report(with_forks(make_run(folder, iterations=1, trees=1, nodes="state")))
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "dark"), (390, "light")])
+def test_the_way_is_drawn_and_told(driver: Any, forked: Path, width: int, scheme: str) -> None:
+    show(driver, forked, width, scheme)
+    words = " ".join(driver.find_element(By.ID, "tree-way").text.split())
+    assert (
+        "The way: 3 steps from the start to reward 1.00. It is 1 step shorter than the best single episode "
+        "(fork 5 of fork 4, counted from the start: 4 steps). "
+        "Stitched: step 1 from episode 0, step 2 from fork 3 of episode 0, step 3 from episode 1. This run imitates it"
+    ) in words
+    rails = driver.find_elements(By.CSS_SELECTOR, "#tree-canvas .rail")
+    badges = driver.find_elements(By.CSS_SELECTOR, "#tree-canvas .badge")
+    assert len(rails) == 3 and sorted(badge.text for badge in badges) == ["1", "2", "3"]
+    assert all(driver.execute_script(CONTRAST.replace(").fill", ").stroke"), rail) >= 3 for rail in rails)
+    driver.execute_script("document.querySelector('#tree-way details').open = true")
+    steps = driver.find_elements(By.CSS_SELECTOR, "#tree-way ol button")
+    texts = [
+        "go a (episode 0, its step 1)",
+        "go z (fork 3 of episode 0, its step 2)",
+        "go won (episode 1, its step 5)",
+    ]
+    assert [step.text for step in steps] == texts
+    way = shown(driver)["way"]
+    for step, node, number in zip(steps, way["nodes"], (1, 2, 3), strict=True):
+        driver.execute_script("arguments[0].focus()", step)
+        ActionChains(driver).send_keys(Keys.ENTER).perform()
+        [chosen] = driver.find_elements(By.CSS_SELECTOR, ".node.chosen")
+        assert int(chosen.get_attribute("data-node")) == node
+        assert f"step {number} of the way leads here" in chosen.get_attribute("aria-label")
+        assert f"step {number} of the way leads here" in driver.find_element(By.ID, "tree-panel").text
+    assert "the way, its steps numbered" in driver.find_element(By.ID, "tree-legend").text
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+    assert_quiet(driver)
+
+
+def test_forks_are_marked_and_told(driver: Any, forked: Path) -> None:
+    show(driver, forked)
+    tree = shown(driver)
+    begun = {node["id"]: sum(t == -1 for i, t in node["members"] if i >= 3) for node in tree["nodes"]}
+    marked = {
+        int(n.get_attribute("data-node"))
+        for n in driver.find_elements(By.CSS_SELECTOR, ".node")
+        if n.find_elements(By.CSS_SELECTOR, ".forks")
+    }
+    assert marked == {id for id, number in begun.items() if number} and len(marked) == 3
+    alone = [edge for edge in tree["edges"] if all(i >= 3 for i in edge["trajectories"])]
+    edges = driver.find_elements(By.CSS_SELECTOR, "#tree-canvas .edge.fork")
+    assert len(edges) == len(alone) == 4
+    plain = driver.find_element(By.CSS_SELECTOR, "#tree-canvas .edge:not(.fork):not(.worst):not(.back)")
+    dashes = [e.value_of_css_property("stroke-dasharray") for e in (edges[0], plain)]
+    assert dashes[0] != dashes[1] == "none"
+    facts = [
+        "fork 3 of episode 0: begins after step 1 with an action that nobody had tried, 1 step, stopped in a known state, "
+        "expected reward 1.00",
+        "fork 4 of episode 0: begins after step 2, 2 steps, ended with reward 0.00",
+        "fork 5 of fork 4: begins after step 3, 1 step, ended with reward 1.00",
+    ]
+    about = driver.find_element(By.ID, "tree-forks")
+    assert "3 forks: 1 stopped in a known state, 2 ended with rewards 0.00, 1.00" in about.text
+    driver.execute_script("arguments[0].querySelector('details').open = true", about)
+    buttons = about.find_elements(By.TAG_NAME, "button")
+    assert [button.text for button in buttons] == facts
+    # Under the pointer too, on the edge that it took.
+    seen = driver.execute_script("""
+        return [...document.querySelectorAll("#tree-canvas .touch")].map((touch) => {
+            touch.dispatchEvent(new PointerEvent("pointermove", {clientX: 50, clientY: 50}));
+            return document.getElementById("tooltip").textContent;
+        });""")
+    assert all(any(fact in words for words in seen) for fact in facts)
+    assert any("step 2 of the way, from fork 3 of episode 0" in words for words in seen)
+    # Its steps are in the table, numbered from the start of the episode; so is one that is no leaf at its end.
+    buttons[0].click()
+    credits = driver.find_element(By.ID, "tree-credits")
+    assert "F" + facts[0][1:] in " ".join(credits.text.split())
+    [row] = credits.find_elements(By.CSS_SELECTOR, "tbody tr")
+    assert row.find_element(By.TAG_NAME, "th").text == "2" and "go z" in row.text
+    panel = driver.find_element(By.ID, "tree-panel").text
+    assert "1 fork stopped here" in panel and "fork 3 thinks of z" in panel
+    assert "the group has forks" in credits.text and "before credits were kept" not in credits.text
+    picker = Select(credits.find_element(By.TAG_NAME, "select"))
+    assert [option.text for option in picker.options][2:4] == [
+        "episode 2: reward 0.00, 2 steps",
+        "fork 3 of episode 0: expected reward 1.00, 1 step",
+    ]
+    picker.select_by_value("2")  # cut off in a known state, which is no leaf
+    driver.find_elements(By.CSS_SELECTOR, "#tree-credits tbody th button")[1].click()
+    assert "State first met after step 1" in driver.find_element(By.ID, "tree-panel").text
+    assert "rewards 0 1 0" in driver.find_element(By.ID, "tree-about").text
+    assert_quiet(driver)
+
+
+def test_words_of_ways_and_forks_stay_text(driver: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", iterations=1, trees=1, nodes="state")
+    show(driver, write_report(with_forks(run, HOSTILE)), 390)
+    driver.execute_script("for (const part of document.querySelectorAll('#trees details')) part.open = true")
+    assert driver.find_element(By.CSS_SELECTOR, "#tree-way ol button").text.startswith("go a</script>")
+    assert driver.execute_script("return window.hacked") is None
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= 390
+    assert_quiet(driver)
 
 
 def test_all_columns_of_a_tree_by_depth(driver: Any, tmp_path: Path) -> None:

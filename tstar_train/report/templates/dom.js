@@ -32,6 +32,10 @@ function shortened(text, most) {
   return characters.length <= most ? characters.join("") : characters.slice(0, Math.max(1, most - 1)).join("") + "…";
 }
 
+function capital(text) {
+  return text[0].toUpperCase() + text.slice(1);
+}
+
 function count(number, noun, plural = noun + "s") {
   return `${number} ${number === 1 ? noun : plural}`;
 }

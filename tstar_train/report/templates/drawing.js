@@ -65,6 +65,10 @@ function marks(tree, node) {
   if (node.bestOf.length) names.push("v+ (better way)");
   if (node.worstOf.length) names.push("v− (worse way)");
   if (node.ending) names.push("ending");
+  if (wayStep(tree, node.id)) names.push(`step ${wayStep(tree, node.id)} of the way leads here`);
+  const { begun, stopped } = forksIn(tree, node);
+  if (begun.length) names.push(`${count(begun.length, "fork")} begin${begun.length > 1 ? "" : "s"} here`);
+  if (stopped.length) names.push(`${count(stopped.length, "fork")} stopped here`);
   return names;
 }
 
@@ -93,6 +97,8 @@ function draw() {
     kinds.set(`${divergence.node} ${divergence.best}`, "best");
     kinds.set(`${divergence.node} ${divergence.worst}`, "worst");
   }
+  const [rails, badges] = [shape("g", { class: "rails" }), shape("g", { class: "badges" })]; // of the way, below and above all edges
+  svg.append(rails);
   for (const edge of tree.edges) {
     const [from, to] = [spot.get(edge.source), spot.get(edge.target)];
     if (!from || !to || from === to) continue;
@@ -102,28 +108,54 @@ function draw() {
     const path = `M${start}C${rest.join(" ")}`;
     const kind = kinds.get(`${edge.source} ${edge.target}`) || "";
     const back = edge.way && to.node.row <= from.node.row ? "back" : "";
+    const fork = edge.trajectories.every((i) => forkOf(tree, i)) ? "fork" : "";
+    const step = wayStep(tree, edge.target, edge.source);
     const share = edge.trajectories.length / Math.max(1, tree.rewards.length);
     const thick = 1 + (edge.way ? 3 : 7) * share; // curves are many and cross others
-    svg.append(shape("path", { class: `edge ${kind} ${back}`, d: path, "stroke-width": thick }));
+    if (step) {
+      rails.append(shape("path", { class: "rail", d: path, "stroke-width": thick + 8 }), shape("path", { class: "between", d: path, "stroke-width": thick + 4 }));
+      badges.append(badge(pointOn(points, 0.5), step));
+    }
+    svg.append(shape("path", { class: `edge ${fork} ${kind} ${back}`, d: path, "stroke-width": thick }));
     if (edge.way) svg.append(arrow(points, to.radius * (tree.divergences.some((d) => d.node === edge.target) ? 1.25 : 1), thick, `arrow ${kind} ${back}`));
     const way = direction(edge, from.node, to.node);
     const touch = shape("path", { class: "touch", d: path });
     touch.addEventListener("pointermove", (event) => showTooltip([
       `weight ${decimal(edge.weight)}`,
-      `${edge.trajectories.length} of ${count(through(from.node).size, "trajectory", "trajectories")}: ${edge.trajectories.join(", ")}`,
+      `${edge.trajectories.length} of ${count(through(from.node).size, "trajectory", "trajectories")}: ${listed(tree, edge.trajectories)}`,
+      ...(step ? [`step ${step} of the way, from ${inFull(tree, tree.way.steps[step - 1][0])}`] : []),
+      ...forkLines(tree, edge.trajectories),
       ...(way ? [way] : []),
       ...(kind ? [kind === "best" ? "better way from a divergence" : "worse way from a divergence"] : []),
     ], event.clientX, event.clientY));
     touch.addEventListener("pointerleave", hideTooltip);
     svg.append(touch);
   }
+  svg.append(badges);
   for (const place of spot.values()) svg.append(drawNode(tree, place, unit, width, low, high));
   canvas.replaceChildren(svg);
 }
 
+// A point of a cubic Bezier curve.
+function pointOn([a, b, c, d], t) {
+  return a.map((_, k) => (1 - t) ** 3 * a[k] + 3 * t * (1 - t) ** 2 * b[k] + 3 * t ** 2 * (1 - t) * c[k] + t ** 3 * d[k]);
+}
+
+// The number of a step of the way, on its edge.
+function badge([x, y], number) {
+  return shape("g", { class: "badge", transform: `translate(${x.toFixed(1)} ${y.toFixed(1)})` },
+    shape("circle", { r: 8.5 }), shape("text", { "text-anchor": "middle", y: 3.8 }, String(number)));
+}
+
+// A small fork, for the states that forks begin in.
+function forkMark(x, y) {
+  return shape("path", { class: "forks", d: `M${x} ${y}v-4l-4 -5m4 5l4 -5` });
+}
+
 // The head of an arrow where a curve comes to its target's outline.
-function arrow([a, b, c, d], radius, thick, name) {
-  const point = (t) => a.map((_, k) => (1 - t) ** 3 * a[k] + 3 * t * (1 - t) ** 2 * b[k] + 3 * t ** 2 * (1 - t) * c[k] + t ** 3 * d[k]);
+function arrow(points, radius, thick, name) {
+  const d = points[3];
+  const point = (t) => pointOn(points, t);
   const away = ([x, y]) => Math.hypot(x - d[0], y - d[1]);
   const size = 7 + 1.5 * thick;
   let [tip, tail] = [1, 1];
@@ -150,12 +182,19 @@ function drawNode(tree, { x, y, node, radius }, unit, width, low, high) {
   const above = [node.bestOf.length ? "v+" : "", node.worstOf.length ? "v−" : ""].filter(Boolean).join(" ");
   if (above) group.append(shape("text", { class: "mark", x: radius * 0.6, y: -radius - 1 }, above));
   if (divergence && divergence.graft !== null) group.append(shape("text", { class: "mark star", x: -radius - 11, y: -radius * 0.7 }, "★"));
-  const gaps = tree.nodes.filter((other) => other.row === node.row && other.id !== node.id).map((other) => Math.abs(other.x - node.x) * unit);
+  const beside = tree.nodes.filter((other) => other.row === node.row && other.id !== node.id).map((other) => (other.x - node.x) * unit);
+  const gaps = beside.map(Math.abs);
   // A few letters would all be the same ("search[…"): better none, the words are a click away.
   const letters = Math.floor(Math.min(150, 2 * x, 2 * (width - x), ...gaps) / 6.2);
   const foot = radius * (divergence ? 1.25 : 1);
   if (byState(tree)) { // a state is reached by more than one action: how often says more
-    if (node.members.length > 1) group.append(shape("text", { class: "action", x: radius * 0.7, y: radius + 7 }, `×${node.members.length}`));
+    const { begun } = forksIn(tree, node);
+    const [visits, forks] = [node.members.length > 1 ? `×${node.members.length}` : "", begun.length ? String(begun.length) : ""];
+    const [first, second] = [6.5 * visits.length + (visits && 4), forks && 12 + 6.5 * forks.length]; // widths
+    const free = beside.every((gap) => gap > 0 || gap < -90); // of the marks of a node on the left
+    const [x, y] = [free && wayLeavesRight(tree, node) ? -radius * 0.7 - first - second : radius * 0.7, radius + 7];
+    if (visits) group.append(shape("text", { class: "action", x, y }, visits));
+    if (forks) group.append(forkMark(x + first + 4, y), shape("text", { class: "action", x: x + first + 10, y }, forks));
   } else if (node.depth && letters >= 12) {
     group.append(shape("text", { class: "action", "text-anchor": "middle", y: foot + 12 }, shortened(action, letters)));
   }
@@ -189,6 +228,12 @@ function legend(tree) {
     element("li", {}, element("b", {}, "v+"), " better way"),
     element("li", {}, element("b", {}, "v−"), " worse way (dashed)"),
     element("li", {}, element("b", { class: "star" }, "★"), " has a graft"),
+    tree.way ? element("li", {}, shape("svg", { viewBox: "0 0 40 20", width: 40, height: 20, "aria-hidden": true },
+      shape("path", { class: "rail", d: "M0 10H40", "stroke-width": 11 }), shape("path", { class: "between", d: "M0 10H40", "stroke-width": 7 }),
+      shape("path", { class: "edge", d: "M0 10H40", "stroke-width": 2 }), badge([20, 10], 1)), "the way, its steps numbered") : "",
+    canvas.querySelector(".edge.fork") ? element("li", {}, shape("svg", { viewBox: "0 0 40 10", width: 40, height: 10, "aria-hidden": true },
+      shape("path", { class: "edge fork", d: "M0 5H40", "stroke-width": 2 })), "only forks went here") : "",
+    canvas.querySelector(".forks") ? element("li", {}, shape("svg", { viewBox: "-6 -11 12 13", width: 14, height: 15, "aria-hidden": true }, forkMark(0, 1)), "forks begin here") : "",
     ...[["back", "back to an earlier row"], ["", "past a row"]].filter(([name]) => canvas.querySelector(name ? ".arrow.back" : ".arrow:not(.back)"))
       .map(([name, text]) => element("li", {}, shape("svg", { viewBox: "0 0 34 14", width: 34, height: 14, "aria-hidden": true },
         shape("path", { class: `edge ${name}`, d: "M1 11C9 1 17 1 25 7", "stroke-width": 2 }), shape("polygon", { class: `arrow ${name}`, points: "33,12 22,10 27,3" })), ` ${text}`)),

@@ -41,7 +41,8 @@ function contrast(tree, divergence) {
           graft.source === "model" ? "Written by the policy with both branches in view; training prefers it to the failed thought."
             : graft.source === "z_plus" ? "The successful thought itself, because the policy's own was of no use."
               : `Source: ${graft.source}`)]
-          : [element("p", { class: "missing" }, "None was kept for this divergence (the table under Grafts counts the reasons).")]),
+          : [element("p", { class: "missing" }, 
+            data.pairs ? "None was kept for this divergence (the table under Grafts counts the reasons)." : "This run grafts no thoughts.")]),
       )),
   );
 }
@@ -60,13 +61,13 @@ function about(tree, node) {
   const facts = [
     `value ${decimal(node.value)}`,
     ...(node.advantage === null ? [] : [`${byState(tree) ? "mean advantage of the steps into it" : "advantage"} ${signed(node.advantage)}`]),
-    `mean reward ${decimal(node.reward)}`,
+    `mean reward ${decimal(node.reward)}${tree.forks.some((fork) => fork.stopped) ? " (with expected ones)" : ""}`,
     `${byState(tree) ? `${count(node.members.length, "visit")} by ` : ""}${through(node).size} of ${count(tree.rewards.length, "trajectory", "trajectories")}`,
     ...marks(tree, node),
   ];
   const name = stepName(tree, node);
   const section = element("section", {},
-    element("h3", {}, name[0].toUpperCase() + name.slice(1)),
+    element("h3", {}, capital(name)),
     element("ul", { class: "facts" }, ...facts.map((fact) => element("li", {}, fact))),
   );
   if (!node.depth) section.append(said({ task: tree.instruction }));
@@ -82,6 +83,8 @@ function about(tree, node) {
     const what = byState(tree) ? (words.length ? "Further visits of this state" : "Visits of this state") : "Merged with these (judged the same decision)";
     section.append(element("p", { class: "missing" }, `${what}: ${named(tree, silent)}. Their words are not in the recorded episodes.`));
   }
+  const { begun } = forksIn(tree, node);
+  if (begun.length) section.append(element("h4", {}, "Forks that begin here"), forkList(tree, begun));
   const onward = tree.edges.filter((edge) => edge.source === node.id);
   if (onward.length) {
     section.append(element("h4", {}, "Ways on"), element("ul", { class: "ways" }, ...onward.map((edge) => {
@@ -108,11 +111,13 @@ function passage(from, to) {
 // By state a trajectory may be there more than once, so the steps are named as well.
 function named(tree, members) {
   const steps = new Map();
-  for (const [i, t] of members) steps.set(i, [...(steps.get(i) || []), t + 1]);
+  for (const [i, t] of members) steps.set(i, [...(steps.get(i) || []), stepNumber(tree, i, t)]);
   const visits = (i) => !byState(tree) ? "" : `, ${steps.get(i).length === 1 ? "step" : "steps"} ${steps.get(i).join(", ")}`;
-  const who = [...steps.keys()];
-  return who.length === 1 ? `trajectory ${who[0]} (reward ${decimal(tree.rewards[who[0]])})${visits(who[0])}`
-    : `trajectories ${who.map((i) => `${i} (${decimal(tree.rewards[i])}${visits(i)})`).join(byState(tree) ? "; " : ", ")}`;
+  const all = [...steps.keys()];
+  if (all.length === 1) return `${who(tree, all[0])} (${earned(tree, all[0])})${visits(all[0])}`;
+  const named = (i) => `${i} (${forkOf(tree, i)?.stopped ? "expected " : ""}${decimal(tree.rewards[i])}${visits(i)})`;
+  const kinds = [["episode", all.filter((i) => !forkOf(tree, i))], ["fork", all.filter((i) => forkOf(tree, i))]].filter(([, some]) => some.length);
+  return kinds.map(([noun, some]) => `${noun}${some.length > 1 ? "s" : ""} ${some.map(named).join(byState(tree) ? "; " : ", ")}`).join("; ");
 }
 
 function showTree(index, id = null) {
@@ -125,7 +130,7 @@ function showTree(index, id = null) {
   document.getElementById("tree-task").value = String(index);
   const { stats } = tree;
   const facts = [
-    `rewards ${tree.rewards.map((reward) => decimal(reward, reward === null || Number.isInteger(reward) ? 0 : 2)).join(" ")}`,
+    `rewards ${tree.rewards.slice(0, tree.rewards.length - tree.forks.length).map((reward) => decimal(reward, reward === null || Number.isInteger(reward) ? 0 : 2)).join(" ")}`,
     `${decimal(stats.nodes_before, 0)} steps in ${decimal(stats.nodes_after, 0)} ${byState(tree) ? "states and endings" : "nodes"} (merge ratio ${decimal(stats.merge_ratio)})`,
     ...(tree.gamma === null ? [] : [`gamma ${decimal(tree.gamma)}`]),
     `depth ${decimal(stats.depth, 0)}`,
@@ -138,6 +143,9 @@ function showTree(index, id = null) {
   );
   draw();
   legend(tree);
+  showWay(tree);
+  showForks(tree);
+  document.getElementById("tree-ways").hidden = !tree.way && !tree.forks.length;
   showCredits(tree);
   choose(chosen, false);
 }
@@ -145,7 +153,8 @@ function showTree(index, id = null) {
 function fillTasks(iteration) {
   const options = trees.map((tree, index) => [tree, index]).filter(([tree]) => tree.iteration === iteration);
   document.getElementById("tree-task").replaceChildren(...options.map(([tree, index]) => element("option", { value: index },
-    `${shortened(tree.task, 40)} (${count(tree.divergences.length, "divergence")}, ${count(tree.grafts.length, "graft")})`)));
+    `${shortened(tree.task, 40)} (${[count(tree.divergences.length, "divergence"), count(tree.grafts.length, "graft"),
+      ...(tree.way ? [`way of ${count(tree.way.steps.length, "step")}`] : []), ...(tree.forks.length ? [count(tree.forks.length, "fork")] : [])].join(", ")})`)));
 }
 
 if (trees.length) {
@@ -159,13 +168,17 @@ if (trees.length) {
       const index = Number(button.dataset.tree);
       const matching = trees[index].divergences.filter((d) => d.worstStep.join(",") === button.dataset.step);
       const exact = matching.find((d) => String(trees[index].grafts[d.graft]?.spread) === button.dataset.spread) || matching[0];
-      showTree(index, exact ? exact.node : null);
+      // A pair at the way may stand where no divergence is: there its worse step was taken.
+      const [i, t] = button.dataset.step.split(",").map(Number);
+      const taken = trees[index].nodes.find((node) => node.members.some(([j, u]) => j === i && u === t - 1));
+      showTree(index, exact ? exact.node : taken ? taken.id : null);
       document.getElementById("trees").scrollIntoView();
     });
   }
   // The last tree with a graft of the policy's own is the best example of what the run learnt.
   const own = trees.findLastIndex((tree) => tree.grafts.some((graft) => graft.source === "model"));
-  showTree(own >= 0 ? own : trees.length - 1);
+  const stitched = trees.findLastIndex((tree) => tree.way && new Set(tree.way.steps.map(([i]) => i)).size > 1);
+  showTree([own, stitched].find((index) => index >= 0) ?? trees.length - 1);
   let width = canvas.clientWidth;
   new ResizeObserver(() => {
     if (Math.abs(canvas.clientWidth - width) < 8) return;
