@@ -337,7 +337,12 @@ def test_each_of_two_ranks_has_an_engine_of_its_own(tmp_path):
 
 def test_forks_and_the_credit_of_actions(tmp_path):
     """Scored and synced again before the second optimizer step, with ways imitated."""
-    named = "--explore.share 0.5 --explore.where policy --explore.credit graph --graft.source way --optim.num-minibatches 2"
-    [metrics] = run(tmp_path, "forks", "--engine", "vllm", "--rollout.horizon", "6", *named.split())
-    assert metrics["forks"] > 0 and 0 < metrics["logprob_difference_max"] < 1e-3
+    named = "--explore.share 0.25 --explore.where policy --explore.credit graph --graft.source way --optim.num-minibatches 2"
+    more = "--seed 2 --rollout.horizon 8 --evaluation.tasks 2 --evaluation.no-greedy"
+    [metrics] = run(tmp_path, "forks", "--engine", "vllm", *named.split(), *more.split())
+    assert (
+        metrics["forks"] > 0 < metrics["ways"]
+        and metrics["gradient_norm"] > 0
+        and 0 < metrics["logprob_difference_max"] < 1e-3
+    )
     assert metrics["turns_sampled"] > 0 and metrics["forks_failed"] == 0
