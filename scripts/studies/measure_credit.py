@@ -1,0 +1,642 @@
+"""Measure how near each credit is to the true advantage of a step (docs/results/credit.md).
+
+    python scripts/studies/measure_credit.py --env sokoban-easy --truth exact --tasks 100        # by dynamic programming
+    python scripts/studies/measure_credit.py --env blocksworld-stack --tasks 10 --plays 64       # by playing on from restored states
+    python scripts/studies/measure_credit.py --credit my_module:my_credit                        # yours beside the others
+
+The true advantage of a step is A(s, a) = Q(s, a) - V(s): the mean reward at the end (undiscounted, within what is left of the horizon) if
+the policy goes on from where the step led, minus that if it goes on from where the step was taken. ``plays`` estimates both by new
+episodes from restored states. ``exact`` solves small Sokoban levels for the policy without thoughts: it takes one of the four moves with
+the policy's probability of that move right after the action cue, and the groups are sampled from just that policy.
+
+A credit of your own is a function of a group: it gets the trajectories (``tstar_train.types.Trajectory``) and returns one array per
+trajectory, with one number per turn.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import tyro
+from numpy.typing import NDArray
+from torch import Tensor
+
+from tstar_envs import TStarError, UnknownOption, find_entry, prompt_of, task_ids_of
+from tstar_envs.envs.sokoban.level import DIRECTIONS, SOLVER_SECONDS, SOLVER_STATES, State
+from tstar_envs.envs.sokoban.rules import TaskView, ViewOptions, apply, view_of
+from tstar_envs.envs.sokoban.tasks import load_path, load_shipped
+from tstar_train.algorithms import algorithm_class
+from tstar_train.algorithms.tstar import TStar
+from tstar_train.build import limit_of
+from tstar_train.config import Config, import_named
+from tstar_train.engines.base import Engine, Sample, uniform_noise
+from tstar_train.engines.local import LocalEngine
+from tstar_train.policy.codec import ACTION_CUE, Codec
+from tstar_train.policy.files import settings_name
+from tstar_train.policy.model import load_policy
+from tstar_train.presets import make_config, with_nodes
+from tstar_train.rollout.collect import EnvSpec, collect, play_on, sampling_of, training_spec
+from tstar_train.rollout.kl import action_logprobs
+from tstar_train.rollout.player import Sampling, transcript_of
+from tstar_train.types import KLWork, Trajectory, failed, without_failed
+
+try:
+    from scripts.studies.credit_figures import figures, steps_of, tables
+except ModuleNotFoundError:  # run as a script of this folder
+    from credit_figures import figures, steps_of, tables
+
+Floats = NDArray[np.float64]
+Group = list[Trajectory]
+Credit = Callable[[Group], Sequence[Any]]
+SIDE_BY_SIDE = 256  # episodes that are played on at once
+MOST_STATES = 50_000  # of a level that is solved exactly
+
+
+@dataclass(frozen=True)
+class Options:
+    """Compare credits with the true advantages of steps."""
+
+    env: str = "sokoban-easy"
+    """Environment id or short name."""
+    model: str = "tiny"
+    """tiny (the built-in policy), or a folder or checkpoint of a policy."""
+    truth: Literal["plays", "exact"] = "plays"
+    """True advantages by new episodes from restored states, or exactly by dynamic programming (Sokoban, without thoughts)."""
+    split: str = "valid"
+    """Split that the tasks come from."""
+    tasks: int = 10
+    """Number of tasks: the first ones of the split."""
+    group_size: int | None = None
+    """Episodes per group; by default as in training."""
+    groups: int = 2
+    """Groups sampled for each task: 2 or more for the figures of noise."""
+    plays: int = 64
+    """New episodes from each state, with --truth plays."""
+    credit: tuple[str, ...] = ()
+    """Credits of your own, as module:function, beside the built-in ones."""
+    seed: int = 0
+    """Seed of the episodes and the new episodes."""
+    draws: int = 2_000
+    """Bootstrap draws over tasks."""
+    processes: int = 1
+    """Processes that measure tasks side by side."""
+    out: Path | None = None
+    """JSON file for options, figures and tasks. Steps are kept beside it in NAME.steps.jsonl, a line a task: tasks that are
+    there are not measured again."""
+
+
+class ActionPolicy:
+    """Engine that samples bare actions, by their exact probabilities: the policy without thoughts.
+
+    Implements ``tstar_train.engines.base.Engine``.
+
+    Args:
+        engine: engine of the policy.
+        codec: its codec.
+        actions: all actions; their probabilities are those of ``action_logprobs``, which sum to 1 over them.
+    """
+
+    def __init__(self, engine: Engine, codec: Codec, actions: Sequence[str]) -> None:
+        self._engine = engine
+        self._codec = codec
+        self.actions = tuple(actions)
+        self._replies = [codec.reply(f"{ACTION_CUE} {action}") for action in self.actions]
+        self._known: dict[tuple[int, ...], Floats] = {}
+        self._scores: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
+
+    @property
+    def limit(self) -> int:
+        """See ``Engine``."""
+        return self._engine.limit
+
+    @property
+    def shares_weights(self) -> bool:
+        """See ``Engine``."""
+        return self._engine.shares_weights
+
+    def probabilities(self, contexts: Sequence[Sequence[int]]) -> Floats:
+        """Compute the probability of each action after each context, shape (contexts, actions)."""
+        missing = [c for c in dict.fromkeys(map(tuple, contexts)) if c not in self._known]
+        scored = action_logprobs(self._engine, self._codec, missing, [self.actions] * len(missing))
+        for context, found in zip(missing, scored, strict=True):
+            self._known[context] = np.exp([found[action] for action in self.actions])
+        return np.stack([self._known[tuple(c)] for c in contexts])
+
+    def generate(
+        self,
+        contexts: Sequence[Sequence[int]],
+        seeds: Sequence[str],
+        *,
+        max_tokens: int,
+        temperature: float = 1.0,
+        keys: Sequence[Hashable] | None = None,
+        copies: int = 1,
+        ends: Collection[int] = (),
+    ) -> list[Sample]:
+        """See ``Engine``; temperature 1 alone, and the whole log-probability is that of the first id."""
+        if temperature != 1.0 or max_tokens < max(map(len, self._replies)):
+            raise ValueError(
+                f"bare actions are sampled at temperature 1 with room for {max(map(len, self._replies))} tokens, "
+                f"got {temperature} and {max_tokens}"
+            )
+        chances = np.repeat(self.probabilities(contexts), copies, axis=0)
+        noise = np.array([uniform_noise(seed, 1)[0] for seed in seeds])
+        drawn = (chances.cumsum(axis=1) <= noise[:, None]).sum(axis=1).clip(max=len(self.actions) - 1)
+        return [
+            Sample(self._replies[a], [math.log(row[a])] + [0.0] * (len(self._replies[a]) - 1))
+            for a, row in zip(drawn, chances, strict=True)
+        ]
+
+    def logprobs(
+        self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]
+    ) -> list[list[float]]:
+        """See ``Engine``; what was scored before is not computed again."""
+        asked = [
+            (tuple(c), [tuple(a) for a in listed]) for c, listed in zip(contexts, continuations, strict=True)
+        ]
+        missing: dict[tuple[int, ...], dict[tuple[int, ...], None]] = {}
+        for context, listed in asked:
+            for one in listed:
+                if (context, one) not in self._scores:
+                    missing.setdefault(context, {})[one] = None
+        scored = self._engine.logprobs(list(missing), [list(listed) for listed in missing.values()])
+        for (context, listed_once), scores in zip(missing.items(), scored, strict=True):
+            self._scores |= {(context, one): s for one, s in zip(listed_once, scores, strict=True)}
+        return [[self._scores[context, one] for one in listed] for context, listed in asked]
+
+    def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """See ``Engine``."""
+        self._engine.sync(weights)
+        self.clear_cache()
+
+    def clear_cache(self) -> None:
+        """See ``Engine``."""
+        self._engine.clear_cache()
+        self._known.clear()
+        self._scores.clear()
+
+    def release(self) -> None:
+        """See ``Engine``."""
+        self.clear_cache()
+
+
+@dataclass(frozen=True)
+class SolvedLevel:
+    """Values of all states of a Sokoban level under a policy.
+
+    Attributes:
+        rows: row of each state, by state key.
+        values: V(s) with h steps left, shape (horizon + 1, states).
+    """
+
+    rows: dict[str, int]
+    values: Floats
+
+
+def solve_level(
+    view: TaskView, chances: Callable[[list[State]], Floats], horizon: int, most: int = MOST_STATES
+) -> SolvedLevel:
+    """Solve a level for a policy by dynamic programming over all states that can be reached.
+
+    V_h(s) = sum over moves a of pi(a | s) * (the reward if a ends the episode, else V_{h-1}(next state)); V_0 = 0.
+
+    Args:
+        view: the level, with the options of the environment.
+        chances: the policy: probabilities of the four moves in each state, shape (states, 4).
+        horizon: steps of an episode.
+        most: number of states above which a level is refused.
+
+    Raises:
+        UnknownOption: the level has more states.
+    """
+    states, rows = [view.task.start], {view.task.start: 0}
+    leads: list[list[int]] = []  # next state; -1 where the episode ends
+    rewards: list[list[float]] = []
+    for state in states:  # grows while it is walked
+        outcomes = [apply(view, state, move) for move in DIRECTIONS]
+        rewards.append([o.score if o.terminated else 0.0 for o in outcomes])
+        for outcome in outcomes:
+            if not outcome.terminated and outcome.state not in rows:
+                rows[outcome.state] = len(states)
+                states.append(outcome.state)
+        if len(states) > most:
+            raise UnknownOption(f"{view.task.id} has more than {most} states: measure it with --truth plays")
+        leads.append([-1 if o.terminated else rows[o.state] for o in outcomes])
+    policy, following, earned = chances(states), np.array(leads), np.array(rewards)
+    values = np.zeros((horizon + 1, len(states)))
+    for h in range(1, horizon + 1):
+        after = np.where(following < 0, earned, values[h - 1][following])
+        values[h] = (policy * after).sum(axis=1)
+    return SolvedLevel({view.key(state): row for state, row in rows.items()}, values)
+
+
+def level_view(env: str, options: dict[str, Any], task: str) -> TaskView:
+    """Make the view of a level as an environment with these options plays it.
+
+    Raises:
+        UnknownOption: not Sokoban, or an option under which moves or state keys say less than the whole.
+    """
+    entry = find_entry(env)
+    given = {**entry.kwargs, **options}
+    known = {"difficulty", "observation", "end_when_lost", "levels", "horizon"}
+    others = sorted(given.keys() - known)
+    if entry.family != "sokoban" or others:
+        what = f"the option {others[0]}" if others else entry.id
+        raise UnknownOption(f"--truth exact solves plain Sokoban levels, not {what}: use --truth plays")
+    levels = load_path(given["levels"]) if "levels" in given else load_shipped(given["difficulty"])
+    shown, ends = given.get("observation", "grid"), given.get("end_when_lost", False)
+    return view_of(
+        levels.task(task), ViewOptions(shown, False, False, False, False, ends, SOLVER_STATES, SOLVER_SECONDS)
+    )
+
+
+@dataclass
+class Measure:
+    """All that a task is measured with.
+
+    Attributes:
+        options: of the study.
+        config: options of a training run of this environment.
+        codec: of the policy.
+        engine: samples episodes; an ``ActionPolicy`` with exact truth.
+        spec: the environment as training plays it.
+        sampling: as in training, with snapshots.
+        credits: by name.
+    """
+
+    options: Options
+    config: Config
+    codec: Codec
+    engine: Engine
+    spec: EnvSpec
+    sampling: Sampling
+    credits: dict[str, Credit] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Episodes per group."""
+        return self.options.group_size or self.config.rollout.group_size
+
+    @property
+    def horizon(self) -> int:
+        """Steps of an episode, where all tasks have the same."""
+        return int(self.spec.options.get("horizon") or find_entry(self.spec.name).horizon)
+
+
+def make_measure(options: Options) -> Measure:
+    """Load the policy and make the credits.
+
+    Raises:
+        UnknownOption: an option does not fit.
+    """
+    torch.set_num_threads(1)
+    entry = find_entry(options.env)
+    config = make_config(options.env, model=options.model)
+    policy = load_policy(options.model, settings_name(options.model, entry))
+    engine: Engine = LocalEngine(policy, limit=limit_of(config, policy.model.config))
+    if options.truth == "exact":
+        if config.rollout.context != "step" or config.rollout.history:
+            raise UnknownOption(
+                f"--truth exact needs a policy that sees the present state alone, and {options.model} sees "
+                f"{config.rollout.context} contexts with {config.rollout.history} earlier turns: use --truth plays"
+            )
+        engine = ActionPolicy(engine, policy.codec, DIRECTIONS)
+    spec = training_spec(config)
+    sampling = replace(sampling_of(config, 1.0), snapshots=True)
+    made = Measure(options, config, policy.codec, engine, spec, sampling)
+    made.credits = {
+        **built_in_credits(made),
+        **{name: import_named("--credit", name) for name in options.credit},
+    }
+    return made
+
+
+def built_in_credits(measure: Measure) -> dict[str, Credit]:
+    """Make the credits of this repository, as its training computes them; the first one is what others are compared with."""
+    config = measure.config
+    gigpo = replace(config, gigpo=replace(config.gigpo, mode="mean_std_norm"))
+    states = with_nodes(config, "state")
+    depth = with_nodes(config, "depth")
+    exact = replace(depth, tree=replace(depth.tree, kl_estimator="exact"))
+
+    def of_states(values: Literal["mean", "bellman"], gamma: float) -> Credit:
+        return partial(
+            _tree_credit, measure, replace(states, tree=replace(states.tree, values=values, gamma=gamma))
+        )
+
+    def of_depths(group: Group) -> Sequence[Floats]:
+        # The exact KL needs listed actions; search environments list none.
+        return _tree_credit(measure, depth if group[0].start_actions is None else exact, group)
+
+    gamma = states.tree.gamma
+    return {
+        "GRPO": partial(_algorithm_credit, "grpo", config),
+        "GiGPO": partial(_algorithm_credit, "gigpo", config),
+        "GiGPO with std": partial(_algorithm_credit, "gigpo", gigpo),
+        "HGPO": partial(_algorithm_credit, "hgpo", config),
+        "GraphGPO": partial(_algorithm_credit, "graphgpo", config),
+        "paper's tree": of_depths,
+        "state mean": of_states("mean", gamma),
+        "Bellman": of_states("bellman", gamma),
+        "state mean, no discount": of_states("mean", 1.0),
+        "Bellman, no discount": of_states("bellman", 1.0),
+    }
+
+
+def _algorithm_credit(name: str, config: Config, group: Group) -> Sequence[Floats]:
+    algorithm = algorithm_class(name)(config)
+    whole, steps = algorithm.episode_advantages(group), algorithm.step_advantages(group)
+    return whole if steps is None else [a + b for a, b in zip(whole, steps, strict=True)]
+
+
+def _tree_credit(measure: Measure, config: Config, group: Group) -> Sequence[Floats]:
+    star = TStar(config, measure.engine, measure.codec, measure.spec, measure.sampling)
+    [tree] = star.trees([group], 0, KLWork())
+    return star.value(tree, [np.zeros(len(t.turns)) for t in group])
+
+
+def credit_of(name: str, credit: Credit, group: Group) -> list[Floats]:
+    """Compute a credit and check its form: shape (turns,) per trajectory, finite.
+
+    Raises:
+        UnknownOption: it has another form.
+    """
+    found = credit(group)
+    wanted = [(len(t.turns),) for t in group]
+    try:
+        rows = [np.asarray(row, dtype=np.float64) for row in found]
+    except (TypeError, ValueError) as error:
+        raise UnknownOption(f"{_wrong_form(name, wanted)}, got {found!r:.60} ({error})") from error
+    shapes = [row.shape for row in rows]
+    if shapes != wanted:
+        raise UnknownOption(f"{_wrong_form(name, wanted)}, got {_short(shapes)}")
+    if not all(np.isfinite(row).all() for row in rows):
+        raise UnknownOption(f"--credit {name}: it must be finite, got {np.concatenate(rows)[:8].tolist()}")
+    return rows
+
+
+def _wrong_form(name: str, wanted: Sequence[Any]) -> str:
+    return f"--credit {name}: it must return an array per trajectory with a number per turn, here of shapes {_short(wanted)}"
+
+
+def _short(shapes: Sequence[Any]) -> str:
+    return ", ".join(map(str, shapes[:4])) + (", ..." if len(shapes) > 4 else "")
+
+
+Place = tuple[int, str, tuple[int, ...]]
+Point = tuple[Trajectory, int]
+Worth = tuple[float, float]  # mean reward of going on from there, and its squared standard error
+
+
+def place(trajectory: Trajectory, turn: int) -> Place:
+    """Name where a trajectory is before one of its turns: steps done, state, and what the policy sees."""
+    return turn, trajectory.states_before[turn], tuple(trajectory.turns[turn].context)
+
+
+def worth_by_playing(measure: Measure, points: Sequence[Point], seed: str) -> list[Worth]:
+    """Estimate what the policy earns on average from each point on, by new episodes."""
+    plays = measure.options.plays
+    wanted = [point for point in points for _ in range(plays)]
+    rewards: list[float] = []
+    for first in range(0, len(wanted), SIDE_BY_SIDE):
+        ends = play_on(
+            wanted[first : first + SIDE_BY_SIDE],
+            measure.spec,
+            measure.engine,
+            measure.codec,
+            split=measure.options.split,
+            seed=f"{seed}/{first}",
+            sampling=replace(measure.sampling, snapshots=False),
+        )
+        rewards += [math.nan if failed(t.episode) else t.episode.reward for t in ends]
+    if np.isnan(rewards).any():
+        raise UnknownOption(f"{int(np.isnan(rewards).sum())} new episodes failed: is the search service up?")
+    table = np.array(rewards).reshape(len(points), plays)
+    return list(zip(table.mean(axis=1), table.var(axis=1, ddof=1) / plays, strict=True))
+
+
+def worth_by_solving(measure: Measure, points: Sequence[Point]) -> list[Worth]:
+    """Compute what the policy earns on average from each point of one task on."""
+    policy = measure.engine
+    if not isinstance(policy, ActionPolicy):
+        raise TypeError(f"the exact truth is that of an ActionPolicy, got {type(policy).__name__}")
+    episode = points[0][0].episode
+    view = level_view(measure.spec.name, measure.spec.options, episode.task)
+    prompt = prompt_of(measure.spec.group([episode.task], 1, measure.options.split).envs[0])
+
+    def chances(states: list[State]) -> Floats:
+        shown = [replace(episode, first_observation=view.observation(state)) for state in states]
+        return policy.probabilities(
+            [transcript_of(e, measure.codec, prompt, measure.sampling).context() for e in shown]
+        )
+
+    solved = solve_level(view, chances, measure.horizon)
+    return [
+        (float(solved.values[measure.horizon - turn, solved.rows[t.states_before[turn]]]), 0.0)
+        for t, turn in points
+    ]
+
+
+def true_advantages(
+    groups: Sequence[Group], worth: Callable[[list[Point]], list[Worth]]
+) -> list[list[tuple[Floats, Floats]]]:
+    """Compute A(s, a) = Q(s, a) - V(s) of every step, and its standard error.
+
+    Args:
+        groups: groups of one task.
+        worth: what going on from distinct points is worth; equal places are asked for once.
+
+    Returns:
+        Per group and trajectory two arrays of shape (turns,). A step that ended its episode is worth what it earned.
+    """
+    points: dict[Place, Point] = {}
+    for t in (t for group in groups for t in group):
+        for turn in range(len(t.turns)):
+            points.setdefault(place(t, turn), (t, turn))
+    known = dict(zip(points, worth(list(points.values())), strict=True))
+
+    def of(t: Trajectory) -> tuple[Floats, Floats]:
+        found = np.array([*(known[place(t, turn)] for turn in range(len(t.turns))), (t.episode.reward, 0.0)])
+        return found[1:, 0] - found[:-1, 0], np.sqrt(found[1:, 1] + found[:-1, 1])
+
+    return [[of(t) for t in group] for group in groups]
+
+
+def measure_task(measure: Measure, task: str) -> dict[str, Any]:
+    """Sample the groups of a task and measure every step of them.
+
+    Returns:
+        Columns with one entry per step: ``group``, ``key``, ``truth``, ``error``, ``depth``, ``visits`` (see ``credit_figures.Steps``) and
+        ``credit`` by name; with ``task``, ``rewards`` per group, ``places`` (distinct places) and ``cpu_seconds``.
+    """
+    options, began = measure.options, time.process_time()
+    collected = collect(
+        measure.spec,
+        measure.engine,
+        measure.codec,
+        [task] * options.groups,
+        size=measure.size,
+        split=options.split,
+        seed=f"credit/{options.seed}",
+        sampling=measure.sampling,
+        repeats=range(options.groups),
+    )
+    sampled = [collected[n * measure.size : (n + 1) * measure.size] for n in range(options.groups)]
+    groups = [kept for group in sampled if (kept := without_failed(group))]
+    if options.truth == "exact":
+        worth = partial(worth_by_solving, measure)
+    else:
+        worth = partial(worth_by_playing, measure, seed=f"credit/{options.seed}/on")
+    truths = true_advantages(groups, worth)
+    line: dict[str, Any] = {"task": task, "rewards": [[t.reward for t in group] for group in groups]}
+    columns: dict[str, list[Any]] = {n: [] for n in ("group", "key", "truth", "error", "depth", "visits")}
+    credit: dict[str, list[float]] = {name: [] for name in measure.credits}
+    keys: dict[Hashable, int] = {}
+    for number, (group, truth) in enumerate(zip(groups, truths, strict=True)):
+        met = Counter(state for t in group for state in t.states_before)
+        for t, (advantage, error) in zip(group, truth, strict=True):
+            length = len(t.turns)
+            columns["group"] += [number] * length
+            columns["key"] += [
+                keys.setdefault((place(t, n), t.steps[n].action), len(keys)) for n in range(length)
+            ]
+            columns["truth"] += advantage.tolist()
+            columns["error"] += error.tolist()
+            columns["depth"] += [3 * n // length for n in range(length)]
+            columns["visits"] += [(met[state] > 1) + (met[state] > 3) for state in t.states_before]
+        for name, function in measure.credits.items():
+            credit[name] += np.concatenate(credit_of(name, function, group)).tolist()
+    measure.engine.clear_cache()
+    places = len({place(t, n) for group in groups for t in group for n in range(len(t.turns))})
+    return {
+        **line,
+        **columns,
+        "credit": credit,
+        "places": places,
+        "cpu_seconds": time.process_time() - began,
+    }
+
+
+_measure: Measure | None = None  # of a helper process
+
+
+def _begin(options: Options) -> None:
+    global _measure
+    _measure = make_measure(options)
+
+
+def _one(task: str) -> dict[str, Any]:
+    if _measure is None:
+        raise RuntimeError("the process was started without its initializer")
+    return measure_task(_measure, task)
+
+
+def measured_lines(options: Options, tasks: Sequence[str]) -> Iterable[dict[str, Any]]:
+    """Measure tasks one after another, or in several processes."""
+    if options.processes == 1:
+        made = make_measure(options)
+        yield from (measure_task(made, task) for task in tasks)
+        return
+    with ProcessPoolExecutor(options.processes, get_context("spawn"), _begin, (options,)) as pool:
+        yield from pool.map(_one, tasks)
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Measure all tasks, but those already measured, and compute the figures.
+
+    Raises:
+        UnknownOption: an option does not fit, or the file of steps was made with other options.
+    """
+    for name, least in (("tasks", 1), ("groups", 1), ("plays", 2), ("processes", 1), ("draws", 1)):
+        if getattr(options, name) < least:
+            raise UnknownOption(f"--{name} must be {least} or more, got {getattr(options, name)}")
+    entry = find_entry(options.env)
+    tasks = list(task_ids_of(entry.make(split=options.split), options.split))[: options.tasks]
+    same = {
+        name: value
+        for name, value in asdict(options).items()
+        if name not in ("tasks", "out", "processes", "draws")
+    }
+    same["credit"] = list(options.credit)
+    steps = None if options.out is None else options.out.with_suffix(".steps.jsonl")
+    lines = {} if steps is None else read_steps(steps, same)
+    missing = [task for task in tasks if task not in lines]
+    for line in measured_lines(options, missing) if missing else ():
+        lines[line["task"]] = line
+        done = sum(task in lines for task in tasks)
+        print(
+            f"{done} of {len(tasks)} tasks: {line['task']}, {len(line['truth'])} steps, {line['places']} places, "
+            f"{line['cpu_seconds']:.1f} CPU seconds",
+            file=sys.stderr,
+            flush=True,
+        )
+        if steps is not None:
+            with steps.open("a", encoding="utf-8") as handle:
+                handle.write(json.dumps({"options": same, **line}) + "\n")
+    chosen = [lines[task] for task in tasks]
+    found = {
+        "options": {**same, "tasks": len(tasks)},
+        "figures": figures(steps_of(chosen), options.draws),
+        "tasks": {
+            line["task"]: {
+                "mean_reward": float(np.mean(np.concatenate(line["rewards"]))),
+                "places": line["places"],
+            }
+            for line in chosen
+        },
+        "cpu_seconds": sum(line["cpu_seconds"] for line in chosen),
+    }
+    if options.out is not None:
+        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+def read_steps(path: Path, same: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Read the tasks already measured.
+
+    Raises:
+        UnknownOption: they were measured with other options.
+    """
+    lines: dict[str, dict[str, Any]] = {}
+    if not path.exists():
+        return lines
+    for text in path.read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        if line["options"] != same:
+            other = sorted(n for n in same if line["options"].get(n) != same[n])
+            raise UnknownOption(
+                f"{path} was measured with another --{other[0]}: give another --out, or delete it"
+            )
+        lines[line["task"]] = line
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = tyro.cli(Options, description=__doc__, args=arguments)
+    try:
+        found = run(options)
+    except TStarError as error:
+        sys.exit(f"error: {error}")
+    rewards = [task["mean_reward"] for task in found["tasks"].values()]
+    print(
+        f"{options.env}, truth by {options.truth}: {len(rewards)} tasks of {options.split}, {options.groups} groups each, "
+        f"mean reward {np.mean(rewards):.3f}, {found['cpu_seconds'] / 60:.1f} CPU minutes\n"
+    )
+    print(tables(found["figures"]))
+
+
+if __name__ == "__main__":
+    main()
