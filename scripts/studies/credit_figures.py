@@ -67,7 +67,7 @@ def steps_of(lines: Sequence[Mapping[str, Any]]) -> Steps:
         for name, values in credit.items():
             values += line["credit"][name]
         groups += len(line["rewards"])
-        keys += max(line["key"]) + 1
+        keys += max(line["key"], default=-1) + 1
     return Steps(
         **{name: np.array(values) for name, values in columns.items()},
         credit={name: np.array(values, dtype=np.float64) for name, values in credit.items()},
@@ -274,7 +274,7 @@ def tables(found: Mapping[str, Any]) -> str:
         f"{whole['steps']} steps of {whole['groups']} groups whose rewards differ; reliability of the truth "
         f"{_cell(whole['reliability'])}",
         "",
-        f"| credit | Pearson | minus {first} | Spearman | sign right | noise | Pearson without noise | Pearson, all groups |",
+        f"| credit | Pearson | minus {first} | Spearman | sign right | noise | Pearson without noise | Pearson, all measured groups |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, row in whole["credit"].items():

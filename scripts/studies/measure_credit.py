@@ -34,7 +34,7 @@ import tyro
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tstar_envs import TStarError, UnknownOption, find_entry, prompt_of, task_ids_of
+from tstar_envs import StableRandom, TStarError, UnknownOption, find_entry, prompt_of, task_ids_of
 from tstar_envs.envs.sokoban.level import DIRECTIONS, SOLVER_SECONDS, SOLVER_STATES, State
 from tstar_envs.envs.sokoban.rules import TaskView, ViewOptions, apply, view_of
 from tstar_envs.envs.sokoban.tasks import load_path, load_shipped
@@ -85,6 +85,10 @@ class Options:
     """Groups sampled for each task: 2 or more for the figures of noise."""
     plays: int = 64
     """New episodes from each state, with --truth plays."""
+    steps: int | None = None
+    """Steps per task that are measured, drawn at random; all without it. Steps with equal state, action and steps left go together."""
+    where: Literal["all", "differ"] = "all"
+    """Groups whose steps are measured: all, or those whose rewards differ, which are the ones that training learns from."""
     credit: tuple[str, ...] = ()
     """Credits of your own, as module:function, beside the built-in ones."""
     seed: int = 0
@@ -450,37 +454,68 @@ def worth_by_solving(measure: Measure, points: Sequence[Point]) -> list[Worth]:
     ]
 
 
+Member = tuple[int, int, int]  # group, trajectory in it, turn
+
+
 def true_advantages(
-    groups: Sequence[Group], worth: Callable[[list[Point]], list[Worth]]
-) -> list[list[tuple[Floats, Floats]]]:
-    """Compute A(s, a) = Q(s, a) - V(s) of every step, and its standard error.
+    groups: Sequence[Group], members: Sequence[Member], worth: Callable[[list[Point]], list[Worth]]
+) -> tuple[Floats, Floats]:
+    """Compute A(s, a) = Q(s, a) - V(s) of steps of one task, and its standard error.
 
     Args:
         groups: groups of one task.
+        members: the steps.
         worth: what going on from distinct points is worth; equal places are asked for once.
 
     Returns:
-        Per group and trajectory two arrays of shape (turns,). A step that ended its episode is worth what it earned.
+        Two arrays of shape (members,). A step that ended its episode is worth what it earned.
     """
     points: dict[Place, Point] = {}
-    for t in (t for group in groups for t in group):
-        for turn in range(len(t.turns)):
-            points.setdefault(place(t, turn), (t, turn))
-    known = dict(zip(points, worth(list(points.values())), strict=True))
+    for g, i, turn in members:
+        t = groups[g][i]
+        for at in range(turn, min(turn + 2, len(t.turns))):
+            points.setdefault(place(t, at), (t, at))
+    known = dict(zip(points, worth(list(points.values())), strict=True)) if points else {}
+    found = np.zeros((len(members), 2))
+    for n, (g, i, turn) in enumerate(members):
+        t = groups[g][i]
+        ended = turn + 1 == len(t.turns)
+        after, before = (t.episode.reward, 0.0) if ended else known[place(t, turn + 1)], known[place(t, turn)]
+        found[n] = after[0] - before[0], math.sqrt(after[1] + before[1])
+    return found[:, 0], found[:, 1]
 
-    def of(t: Trajectory) -> tuple[Floats, Floats]:
-        found = np.array([*(known[place(t, turn)] for turn in range(len(t.turns))), (t.episode.reward, 0.0)])
-        return found[1:, 0] - found[:-1, 0], np.sqrt(found[1:, 1] + found[:-1, 1])
 
-    return [[of(t) for t in group] for group in groups]
+def chosen_members(options: Options, groups: Sequence[Group], task: str) -> list[Member]:
+    """Choose the steps to measure (see ``Options.steps`` and ``Options.where``), in order."""
+    members = [
+        (g, i, turn)
+        for g, group in enumerate(groups)
+        if options.where == "all" or len({t.reward for t in group}) > 1
+        for i, t in enumerate(group)
+        for turn in range(len(t.turns))
+    ]
+    if options.steps is None:
+        return members
+    kept: set[Hashable] = set()
+    order = StableRandom(f"credit/{options.seed}/steps/{task}").shuffled(members)
+    for number, (g, i, turn) in enumerate(order):
+        if number < options.steps:
+            kept.add(key_of(groups[g][i], turn))
+    return [m for m in members if key_of(groups[m[0]][m[1]], m[2]) in kept]
+
+
+def key_of(trajectory: Trajectory, turn: int) -> Hashable:
+    """Name a step: equal for steps with the same true advantage."""
+    return place(trajectory, turn), trajectory.steps[turn].action
 
 
 def measure_task(measure: Measure, task: str) -> dict[str, Any]:
-    """Sample the groups of a task and measure every step of them.
+    """Sample the groups of a task and measure their steps.
 
     Returns:
-        Columns with one entry per step: ``group``, ``key``, ``truth``, ``error``, ``depth``, ``visits`` (see ``credit_figures.Steps``) and
-        ``credit`` by name; with ``task``, ``rewards`` per group, ``places`` (distinct places) and ``cpu_seconds``.
+        Columns with one entry per measured step: ``group``, ``key``, ``truth``, ``error``, ``depth``, ``visits`` (see
+        ``credit_figures.Steps``) and ``credit`` by name; with ``task``, ``rewards`` per group, ``places`` (states that were valued) and
+        ``cpu_seconds``.
     """
     options, began = measure.options, time.process_time()
     collected = collect(
@@ -496,36 +531,38 @@ def measure_task(measure: Measure, task: str) -> dict[str, Any]:
     )
     sampled = [collected[n * measure.size : (n + 1) * measure.size] for n in range(options.groups)]
     groups = [kept for group in sampled if (kept := without_failed(group))]
-    if options.truth == "exact":
-        worth = partial(worth_by_solving, measure)
-    else:
-        worth = partial(worth_by_playing, measure, seed=f"credit/{options.seed}/on")
-    truths = true_advantages(groups, worth)
-    line: dict[str, Any] = {"task": task, "rewards": [[t.reward for t in group] for group in groups]}
-    columns: dict[str, list[Any]] = {n: [] for n in ("group", "key", "truth", "error", "depth", "visits")}
-    credit: dict[str, list[float]] = {name: [] for name in measure.credits}
-    keys: dict[Hashable, int] = {}
-    for number, (group, truth) in enumerate(zip(groups, truths, strict=True)):
-        met = Counter(state for t in group for state in t.states_before)
-        for t, (advantage, error) in zip(group, truth, strict=True):
-            length = len(t.turns)
-            columns["group"] += [number] * length
-            columns["key"] += [
-                keys.setdefault((place(t, n), t.steps[n].action), len(keys)) for n in range(length)
-            ]
-            columns["truth"] += advantage.tolist()
-            columns["error"] += error.tolist()
-            columns["depth"] += [3 * n // length for n in range(length)]
-            columns["visits"] += [(met[state] > 1) + (met[state] > 3) for state in t.states_before]
-        for name, function in measure.credits.items():
-            credit[name] += np.concatenate(credit_of(name, function, group)).tolist()
+    members = chosen_members(options, groups, task)
+    valued = 0
+
+    def worth(points: list[Point]) -> list[Worth]:
+        nonlocal valued
+        valued = len(points)
+        if options.truth == "exact":
+            return worth_by_solving(measure, points)
+        return worth_by_playing(measure, points, f"credit/{options.seed}/on")
+
+    truth, error = true_advantages(groups, members, worth)
+    credits = {
+        name: [credit_of(name, function, group) for group in groups]
+        for name, function in measure.credits.items()
+    }
     measure.engine.clear_cache()
-    places = len({place(t, n) for group in groups for t in group for n in range(len(t.turns))})
+    met = [Counter(state for t in group for state in t.states_before) for group in groups]
+    keys: dict[Hashable, int] = {}
+    seen = [met[g][groups[g][i].states_before[turn]] for g, i, turn in members]
     return {
-        **line,
-        **columns,
-        "credit": credit,
-        "places": places,
+        "task": task,
+        "rewards": [[t.reward for t in group] for group in groups],
+        "group": [g for g, _, _ in members],
+        "key": [keys.setdefault(key_of(groups[g][i], turn), len(keys)) for g, i, turn in members],
+        "truth": truth.tolist(),
+        "error": error.tolist(),
+        "depth": [3 * turn // len(groups[g][i].turns) for g, i, turn in members],
+        "visits": [(count > 1) + (count > 3) for count in seen],
+        "credit": {
+            name: [float(rows[g][i][turn]) for g, i, turn in members] for name, rows in credits.items()
+        },
+        "places": valued,
         "cpu_seconds": time.process_time() - began,
     }
 
@@ -560,9 +597,11 @@ def run(options: Options) -> dict[str, Any]:
     Raises:
         UnknownOption: an option does not fit, or the file of steps was made with other options.
     """
-    for name, least in (("tasks", 1), ("groups", 1), ("plays", 2), ("processes", 1), ("draws", 1)):
-        if getattr(options, name) < least:
-            raise UnknownOption(f"--{name} must be {least} or more, got {getattr(options, name)}")
+    least = {"tasks": 1, "groups": 1, "group_size": 1, "plays": 2, "steps": 1, "processes": 1, "draws": 1}
+    for name, smallest in least.items():
+        value = getattr(options, name)
+        if value is not None and value < smallest:
+            raise UnknownOption(f"--{name.replace('_', '-')} must be {smallest} or more, got {value}")
     entry = find_entry(options.env)
     tasks = list(task_ids_of(entry.make(split=options.split), options.split))[: options.tasks]
     same = {
