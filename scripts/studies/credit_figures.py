@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -20,6 +20,7 @@ VISITS = ("1 visit", "2-3 visits", "4+ visits")
 LEAST = 0.01  # true advantages nearer to 0 have no sign to agree with
 _TINY = 1e-12
 _DIGITS = 9  # of values that are ranked
+_FEWEST = 200  # steps and groups with an equal step in another group, for figures of noise
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,19 @@ def steps_of(lines: Sequence[Mapping[str, Any]]) -> Steps:
     )
 
 
-def scales(values: Floats, group: Ints) -> Floats:
-    """Compute for each step the root mean square of the values of its group; 1 where all are 0."""
-    square = np.bincount(group, values * values) / np.maximum(np.bincount(group), 1)
-    found = np.sqrt(square)[group]
-    return np.where(found > _TINY, found, 1.0)
+def matched(credit: Floats, truth: Floats, error: Floats, group: Ints) -> Floats:
+    """Scale the credit of each group to the size of its true advantages: the same root mean square, less the noise of the truth.
+
+    Algorithms divide by different things, and the size of a group's credit says nothing of how it is shared out among its steps. The truth
+    stays in units of reward: dividing it by a size that holds its own noise would bias every correlation.
+    """
+    steps = np.maximum(np.bincount(group), 1)
+    size = np.sqrt(np.maximum(np.bincount(group, truth * truth - error * error) / steps, 0.0))
+    own = np.sqrt(np.bincount(group, credit * credit) / steps)
+    return np.asarray(credit * (size / np.where(own > _TINY, own, 1.0))[group], dtype=np.float64)
 
 
-def ranks(values: ArrayLike) -> Floats:
+def ranks(values: Floats) -> Floats:
     """Compute ranks from 1; equal values share their mean rank."""
     _, inverse, counts = np.unique(np.round(values, _DIGITS), return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - (counts - 1) / 2
@@ -157,7 +163,7 @@ def noise_figures(
 
     Returns:
         The variance between groups at equal steps; its share of the whole variance; and the correlation of the truth with the credit's
-        mean over groups without end, which is what bias costs. Each in the sample and in each draw.
+        mean over groups without end, which is what bias costs. Each in the sample and in each draw; NaN for few steps.
     """
     pairs, pair = np.unique(np.stack([steps.key, steps.group]), axis=1, return_inverse=True)
     pair = pair.reshape(-1)
@@ -165,6 +171,9 @@ def noise_figures(
     mean = [np.bincount(pair, column) / size for column in (x, y, noise, steps.task.astype(float))]
     groups = np.bincount(pairs[0])[pairs[0]]
     kept = groups > 1
+    if kept.sum() < _FEWEST:
+        none = np.full(len(bootstrap.weights), np.nan)
+        return none, none, none
     key, task = np.unique(pairs[0][kept], return_inverse=True)[1], mean[3][kept].astype(int)
     own, truth, error = (column[kept] for column in mean[:3])
     count = np.bincount(key)
@@ -202,16 +211,17 @@ def figures(steps: Steps, draws: int = 2_000, seed: int = 12345) -> dict[str, An
         each with ``value``, ``low`` and ``high``; by depth and visits under ``slices``, for groups whose rewards differ.
     """
     bootstrap = Bootstrap(int(steps.task.max()) + 1, draws, seed)
-    scale = scales(steps.truth, steps.group)
-    truth, error = steps.truth / scale, steps.error / scale
-    credit = {name: values / scales(values, steps.group) for name, values in steps.credit.items()}
+    credit = {
+        name: matched(values if np.ptp(values) else 0 * values, steps.truth, steps.error, steps.group)
+        for name, values in steps.credit.items()  # one number for all steps is no credit
+    }
     found: dict[str, Any] = {}
-    for selection, rows in (("differ", steps.differs), ("all", np.ones(len(truth), dtype=bool))):
-        found[selection] = _selected(bootstrap, steps, rows, truth, error, credit)
+    for selection, rows in (("differ", steps.differs), ("all", np.ones(len(steps.truth), dtype=bool))):
+        found[selection] = _selected(bootstrap, steps, rows, credit)
     parts = [(name, steps.depth == n) for n, name in enumerate(DEPTHS)]
     parts += [(name, steps.visits == n) for n, name in enumerate(VISITS)]
     found["slices"] = {
-        name: _selected(bootstrap, steps, rows & steps.differs, truth, error, credit) for name, rows in parts
+        name: _selected(bootstrap, steps, rows & steps.differs, credit) for name, rows in parts
     }
     return found
 
@@ -220,17 +230,15 @@ def _selected(
     bootstrap: Bootstrap,
     steps: Steps,
     rows: NDArray[np.bool_],
-    truth: Floats,
-    error: Floats,
     credit: Mapping[str, Floats],
 ) -> dict[str, Any]:
-    """Compute the figures of some of the steps; truth, error and credit are scaled."""
+    """Compute the figures of some of the steps, with their matched credit."""
     chosen = Steps(
         *(getattr(steps, name)[rows] for name in ("task", "group", "key", "truth", "error")),
         *(getattr(steps, name)[rows] for name in ("differs", "depth", "visits")),
         {name: values[rows] for name, values in credit.items()},
     )
-    y, noise = truth[rows], error[rows] ** 2
+    y, noise = chosen.truth, chosen.error**2
     none = np.zeros(len(y))
     found: dict[str, Any] = {
         "steps": int(rows.sum()),
@@ -286,7 +294,7 @@ def tables(found: Mapping[str, Any]) -> str:
         ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     parts = found["slices"]
-    for title, key in (("Pearson", "pearson"), ("sign right", "sign"), ("noise", "noise")):
+    for title, key in (("Pearson", "pearson"), ("Sign right", "sign"), ("Noise", "noise")):
         lines += ["", f"| {title} | {' | '.join(parts)} |", f"|---|{'---|' * len(parts)}"]
         lines.append(
             f"| share of steps | {' | '.join(_share(p['steps'], whole['steps']) for p in parts.values())} |"
