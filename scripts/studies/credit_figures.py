@@ -20,7 +20,7 @@ VISITS = ("1 visit", "2-3 visits", "4+ visits")
 LEAST = 0.01  # true advantages nearer to 0 have no sign to agree with
 _TINY = 1e-12
 _DIGITS = 9  # of values that are ranked
-_FEWEST = 200  # steps and groups with an equal step in another group, for figures of noise
+_FEWEST = 1_000  # steps with an equal step in another group, for figures of noise
 
 
 @dataclass(frozen=True)

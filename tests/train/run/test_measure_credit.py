@@ -169,10 +169,10 @@ def test_built_in_credits_give_a_number_for_each_turn_and_none_to_equal_rewards(
 
 
 def synthetic(noise: float, seed: int = 0):
-    """Steps of 40 tasks with 2 groups of 12 steps, equal steps in both."""
+    """Steps of 60 tasks with 2 groups of 12 steps, equal steps in both."""
     rng = np.random.default_rng(seed)
     lines = []
-    for task in range(40):
+    for task in range(60):
         truth = rng.normal(size=12) * 0.3
         measured = np.tile(truth + noise * rng.normal(size=12), 2)
         lines.append(
@@ -202,7 +202,10 @@ def test_the_truth_itself_agrees_wholly_and_a_constant_has_no_correlation():
         perfect = part["credit"]["truth itself"]
         assert [perfect[k]["value"] for k in ("pearson", "spearman", "sign")] == pytest.approx([1, 1, 1])
         assert perfect["pearson"]["low"] == pytest.approx(1)
-        assert perfect["noise"]["value"] == pytest.approx(0, abs=1e-9)
+        if part["steps"] > 1000:
+            assert perfect["noise"]["value"] == pytest.approx(0, abs=1e-9)
+        else:  # too few steps to say
+            assert perfect["noise"]["value"] is None
         for name in ("constant", "nothing"):
             assert part["credit"][name]["pearson"] == {"value": None, "low": None, "high": None}
             assert part["credit"][name]["spearman"]["value"] is None
