@@ -45,14 +45,14 @@ from tstar_envs import (
 from tstar_envs.envs.sokoban.level import DIRECTIONS, State
 from tstar_train.algorithms import algorithm_class
 from tstar_train.algorithms.tstar import TStar
-from tstar_train.build import limit_of
+from tstar_train.build import device_of, limit_of
 from tstar_train.config import Config, import_named
 from tstar_train.engines.base import Engine
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.codec import Codec
-from tstar_train.policy.files import settings_name
-from tstar_train.policy.model import load_policy
+from tstar_train.policy.model import ONE_THREAD_BELOW, load_policy
 from tstar_train.presets import make_config, with_nodes
+from tstar_train.recipes.recipe import policy_name
 from tstar_train.rollout.collect import EnvSpec, collect, play_on, sampling_of, training_spec
 from tstar_train.rollout.player import Sampling, transcript_of
 from tstar_train.types import KLWork, Trajectory, failed, without_failed
@@ -148,10 +148,10 @@ def make_measure(options: Options) -> Measure:
     Raises:
         UnknownOption: an option does not fit.
     """
-    torch.set_num_threads(1)
-    entry = find_entry(options.env)
     config = make_config(options.env, model=options.model)
-    policy = load_policy(options.model, settings_name(options.model, entry))
+    policy = load_policy(config.model, policy_name(find_entry(options.env)), device_of(config))
+    if policy.parameters < ONE_THREAD_BELOW:
+        torch.set_num_threads(1)
     engine: Engine = LocalEngine(policy, limit=limit_of(config, policy.model.config))
     if options.truth == "exact":
         if config.rollout.context != "step" or config.rollout.history:
