@@ -43,6 +43,7 @@ from tstar_envs import (
     task_ids_of,
 )
 from tstar_envs.envs.sokoban.level import DIRECTIONS, State
+from tstar_train import types
 from tstar_train.algorithms import algorithm_class
 from tstar_train.algorithms.tstar import TStar
 from tstar_train.build import device_of, limit_of
@@ -211,7 +212,7 @@ def _algorithm_credit(name: str, config: Config, group: Group) -> Sequence[Float
 def _tree_credit(measure: Measure, config: Config, group: Group) -> Sequence[Floats]:
     star = TStar(config, measure.engine, measure.codec, measure.spec, measure.sampling)
     [tree] = star.trees([group], 0, KLWork())
-    return star.value(tree, [np.zeros(len(t.turns)) for t in group])
+    return star.value(types.Group(list(group), tree=tree), [np.zeros(len(t.turns)) for t in group])
 
 
 def credit_of(name: str, credit: Credit, group: Group) -> list[Floats]:
