@@ -5,11 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from episodes import episode_of
 
 from scripts.studies import compare_algorithms as script
 from scripts.studies import compared_curves as curves
 from scripts.studies import compared_tables as tables
+from scripts.studies.best_episode import BestEpisode
 from tstar_envs import UnknownOption
+from tstar_train.config import Config
+from tstar_train.distributed import SingleProcess
+from tstar_train.types import Group
 
 ROOT = Path(__file__).resolve().parents[3]
 PLAN = tomllib.loads((ROOT / "docs/results/algorithms.toml").read_text())
@@ -172,3 +177,10 @@ def test_runs_of_the_record_are_named_and_not_made_again(tmp_path, monkeypatch, 
     said = " ".join(capsys.readouterr().out.split())
     assert said.startswith("21 runs of 21 not made: in the record") and "--record FILE" in said
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_best_episode_is_the_shortest_of_the_best():
+    members = [episode_of("aa", 0.0), episode_of("abc", 1.0), episode_of("ab", 1.0), episode_of("ba", 1.0)]
+    group = Group(members, [np.zeros(len(t.turns)) for t in members])
+    BestEpisode(Config(env="sokoban-easy")).batch_advantages([group], SingleProcess())
+    assert [row.tolist() for row in group.advantages] == [[0, 0], [0, 0, 0], [0.25, 0.25], [0, 0]]
