@@ -114,7 +114,7 @@ class TStar:
         options, tree = self._config.tree, group.tree
         if not options.enabled:
             return base
-        if tree is None:
+        if tree is None or tree.zero_variance:  # a tree for statistics only
             return [np.zeros_like(row) for row in base]
         if chances is not None:
             return self._of_actions(tree, chances, group.horizon)
@@ -139,6 +139,8 @@ class TStar:
             if graph is None or not self._config.forks or self._config.explore.credit != "graph":
                 continue
             found[n] = {}
+            if group.tree is not None and group.tree.zero_variance:
+                continue
             if group.trajectories[0].start_actions is None:
                 raise UnknownOption(
                     f"--explore.credit graph needs listed actions, which {group.trajectories[0].episode.env} does not list: use rows"

@@ -34,12 +34,6 @@ MOST_A_ROUND = 3  # forks of a group between two looks at its graph
 MOST_DRAWS = 8  # replies drawn to find an untried action
 
 
-def first_episodes(config: Config) -> int:
-    """Compute the number of a group's episodes from the start: the share that is not explored, at least 2."""
-    size = config.rollout.group_size
-    return min(size, max(2, math.ceil(round((1 - config.explore.share) * size, 9))))
-
-
 @dataclass
 class Visit:
     """Earliest visit of a state, from which it can be restored.

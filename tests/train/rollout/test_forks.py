@@ -12,6 +12,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+import tyro
 from loopback import QuietHandler, listening
 from policies import Given
 
@@ -20,6 +21,8 @@ from tstar_envs.envs.search_qa.search import EmbeddedSearcher
 from tstar_envs.envs.search_qa.service import HttpSearcher
 from tstar_envs.envs.search_qa.tasks import MINI_FOLDER
 from tstar_train.algorithms import algorithm_class
+from tstar_train.algorithms.tstar import TStar
+from tstar_train.cli import for_choices
 from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.distributed import SingleProcess
@@ -28,11 +31,11 @@ from tstar_train.policy.model import load_policy
 from tstar_train.presets import make_config
 from tstar_train.recipes.recipe import policy_name
 from tstar_train.rollout.collect import EnvSpec, collect, training_spec
-from tstar_train.rollout.explore import Explorer, first_episodes
+from tstar_train.rollout.explore import Explorer
 from tstar_train.rollout.kl import action_logprobs
 from tstar_train.rollout.sample import sample_groups, training_sampling
 from tstar_train.tree import StateGraph
-from tstar_train.types import Group, IterationData, without_failed
+from tstar_train.types import Group, IterationData, KLWork, without_failed
 
 FAMILIES = ["hotpotqa", "sokoban-easy", "blocksworld-stack", "webshop", "alfworld"]
 QUICK = {"hotpotqa", "sokoban-easy"}
@@ -132,7 +135,7 @@ def test_a_group_samples_as_many_turns_as_all_episodes_would_have_taken():
 
 
 def test_the_number_of_episodes_from_the_start():
-    sizes = {share: first_episodes(config_of("hotpotqa", share=share)) for share in (0.01, 0.5, 0.75, 1.0)}
+    sizes = {share: config_of("hotpotqa", share=share).first_episodes for share in (0.01, 0.5, 0.75, 1.0)}
     assert sizes == {0.01: 6, 0.5: 3, 0.75: 2, 1.0: 2}
 
 
@@ -320,10 +323,72 @@ def test_options_that_forks_need_are_set_or_named():
     for message, options in refused.items():
         with pytest.raises(UnknownOption, match=message):
             check(make_config("sokoban-easy", **{"explore.share": 0.5, **options}))
+    for size, share, remedy in ((8, 0.1, "0.125 or more"), (3, 0.3, "0.334 or more"), (2, 0.5, "0,")):
+        few = {"explore.share": share, "rollout.group_size": size}
+        with pytest.raises(
+            UnknownOption, match=rf"all {size} episodes begin at the start .*--explore.share {remedy}"
+        ):
+            check(make_config("sokoban-easy", **few))
+    check(make_config("sokoban-easy", **{"explore.share": 0.334, "rollout.group_size": 3}))
+    with pytest.raises(UnknownOption, match="choose another --algo than ppo, which has none"):
+        check(make_config("sokoban-easy", **{"explore.share": 0.5, "algo": "ppo"}))
+    with pytest.raises(UnknownOption, match=r"--tree.values bellman needs the graph of states"):
+        check(make_config("sokoban-easy", **{"tree.values": "bellman", "tree.nodes": "depth"}))
+    for wrong in ("half", None):
+        with pytest.raises(UnknownOption, match=r"--explore.share must be a number"):
+            check(make_config("sokoban-easy", **{"explore.share": wrong}))
     with pytest.raises(UnknownOption, match=r"--graft.source both needs the graph of states"):
         check(make_config("sokoban-easy", **{"graft.source": "both", "tree.nodes": "depth"}))
     with pytest.raises(UnknownOption, match=r"--graft.way-only needs ways to imitate"):
         check(make_config("sokoban-easy", **{"graft.way_only": True, "tree.nodes": "state"}))
+
+
+def test_a_tree_of_equal_rewards_is_for_statistics_alone():
+    """Of winners by ways of different length: with a discount their actions differ in value."""
+    config = config_of("sokoban-easy", credit="graph")
+    policy, (task,) = policy_of("sokoban-easy"), tasks_of("sokoban-easy", 1)
+    spec, sampling = training_spec(config), training_sampling(config, 1.0)
+    played = collect(
+        spec, LocalEngine(policy), policy.codec, [task], size=3, split="train", seed="w", sampling=sampling
+    )
+    for trajectory in played:
+        trajectory.episode.reward, trajectory.episode.ended = 1.0, "terminated"
+    base = [np.ones(len(t.turns)) for t in played]
+    for everywhere in (False, True):
+        config = dataclasses.replace(
+            config, tree=dataclasses.replace(config.tree, statistics_everywhere=everywhere)
+        )
+        tstar = TStar(config, LocalEngine(policy), policy.codec, spec, sampling)
+        group = Group(played, horizon=8)
+        (group.tree,) = tstar.trees([played], 0, KLWork())
+        (chances,) = tstar.chances([group])
+        assert (group.tree is not None) == everywhere
+        assert not any(row.any() for row in tstar.value(group, base, chances))
+    evenly = {s: dict.fromkeys(actions, 0.5) for s, actions in group.tree.graph.tried().items()}
+    assert any(group.tree.graph.advantages_of_actions(evenly, 0.95, 8).values()), "else nothing is tested"
+
+
+@pytest.mark.parametrize(
+    ("words", "share", "way_only"),
+    [
+        ("", 0.5, True),
+        ("--no-tstar", 0.0, False),
+        ("--algo ppo", 0.0, False),
+        ("--tree.nodes depth", 0.0, False),
+        ("--tree.values mean", 0.0, True),
+        ("--tree.no-enabled", 0.0, True),
+        ("--rollout.group-size 2", 0.0, True),
+        ("--graft.source divergence", 0.5, False),
+        ("--graft.loss surgical", 0.5, False),
+        ("--graft.no-enabled", 0.5, False),
+    ],
+)
+def test_what_a_preset_has_is_off_where_it_does_not_fit_what_was_asked(words, share, way_only):
+    """Only what is asked for is refused."""
+    options = {"explore.share": 0.5, "graft.source": "way", "graft.way_only": True}
+    config = for_choices(make_config("sokoban-easy", **options), words.split())
+    assert (config.explore.share, config.graft.way_only) == (share, way_only)
+    check(tyro.cli(Config, default=config, args=words.split()))
 
 
 @pytest.mark.slow
