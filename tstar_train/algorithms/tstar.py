@@ -236,8 +236,9 @@ class TStar:
             iteration=number,
         )
         if config.graft.verify:
-            by_task = {g.trajectories[0].group: g.members for g in groups}
-            lost = [by_task[g.group][g.worst_step[0]] for g in grafts.kept]
+            by_task = {g.trajectories[0].group: g for g in groups}
+            failed = [(by_task[g.group], g.worst_step[0]) for g in grafts.kept]
+            lost = [group.members[i] for group, i in failed]
             verify(
                 grafts,
                 lost,
@@ -248,8 +249,15 @@ class TStar:
                 seed=f"{config.seed}/verify/{number}",
                 sampling=self._sampling,
                 fallback=config.graft.fallback,
+                earned=[_earned(group, i) for group, i in failed],
             )
         return grafts
+
+
+def _earned(group: Group, i: int) -> float:
+    """Return what a member earned; of a fork that stopped in a known state, what is expected from there."""
+    member = group.members[i]
+    return member.earned if group.tree is None or not _stopped(member) else group.tree.rewards[i]
 
 
 def _stopped(trajectory: Trajectory) -> bool:
