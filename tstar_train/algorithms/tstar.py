@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tstar_envs import UnknownOption
 from tstar_train.algorithms.base import Advantages
 from tstar_train.config import Config
 from tstar_train.engines.base import Engine
 from tstar_train.grafting import graft, verify
 from tstar_train.policy.codec import Codec
 from tstar_train.rollout.collect import EnvSpec
+from tstar_train.rollout.explore import require_listed
 from tstar_train.rollout.kl import ActionKL, ExactKL, action_logprobs, prefetch_together
 from tstar_train.rollout.player import Sampling
 from tstar_train.tree import Divergence, StateGraph, Tree, Way, build_trees
@@ -139,12 +139,11 @@ class TStar:
             if graph is None or not self._config.forks or self._config.explore.credit != "graph":
                 continue
             found[n] = {}
+            require_listed(
+                self._config, group.trajectories[0].episode.env, group.trajectories[0].start_actions
+            )
             if group.tree is not None and group.tree.zero_variance:
                 continue
-            if group.trajectories[0].start_actions is None:
-                raise UnknownOption(
-                    f"--explore.credit graph needs listed actions, which {group.trajectories[0].episode.env} does not list: use rows"
-                )
             members, tried, first = group.members, graph.tried(), graph.first_visits()
             for state, listed in tried.items():
                 i, t = first[state]

@@ -35,6 +35,26 @@ MOST_A_ROUND = 3  # forks of a group between two looks at its graph
 MOST_DRAWS = 8  # replies drawn to find an untried action
 
 
+def require_listed(config: Config, env: str, actions: Sequence[str] | None) -> None:
+    """Check that an environment lists its actions where the options of forks need it.
+
+    Args:
+        config: of the run.
+        env: its id.
+        actions: admissible actions in one of its states; None for an open set.
+
+    Raises:
+        UnknownOption: it does not.
+    """
+    needing = (
+        ("--explore.where policy", config.explore.where == "policy", "reach or uniform"),
+        ("--explore.credit graph", config.explore.credit == "graph", "rows"),
+    )
+    for option, on, instead in needing:
+        if config.forks and on and actions is None:
+            raise UnknownOption(f"{option} needs listed actions, which {env} does not list: use {instead}")
+
+
 @dataclass
 class Visit:
     """Earliest visit of a state, from which it can be restored.
@@ -217,13 +237,10 @@ class Explorer:
             visit = one.visits[state]
             if state in one.chances:
                 continue
-            if visit.actions == []:  # nothing is left to try
+            require_listed(self._config, visit.trajectory.episode.env, visit.actions)
+            if not visit.actions:  # nothing is left to try
                 one.chances[state] = {}
                 continue
-            if visit.actions is None:
-                raise UnknownOption(
-                    f"--explore.where policy needs listed actions, which {visit.trajectory.episode.env} does not list: use reach or uniform"
-                )
             line = transcript_at(visit.trajectory, visit.turn, self._codec, prompt, self._sampling)
             try:
                 contexts.append(line.context(self._engine.limit - self._sampling.max_tokens))

@@ -24,6 +24,7 @@ from tstar_envs.envs.search_qa.tasks import MINI_FOLDER
 from tstar_train.algorithms import algorithm_class
 from tstar_train.algorithms.grpo import GRPO
 from tstar_train.algorithms.tstar import TStar, _earned
+from tstar_train.build import make_env, training_tasks
 from tstar_train.cli import for_choices
 from tstar_train.config import Config
 from tstar_train.config_check import check
@@ -347,6 +348,17 @@ def test_an_open_set_of_actions_has_no_probabilities():
         UnknownOption, match="--explore.where policy needs listed actions, which tstar/HotpotQA"
     ):
         sampled(config_of("hotpotqa", where="policy"), tasks_of("hotpotqa"))
+
+
+def test_options_that_need_listed_actions_are_refused_before_anything_is_measured():
+    for explore, said in (({"where": "policy"}, "use reach or uniform"), ({"credit": "graph"}, "use rows")):
+        config = config_of("hotpotqa", **explore)
+        with pytest.raises(UnknownOption, match=f"needs listed actions, which tstar/HotpotQA .*: {said}"):
+            training_tasks(make_env(config), config)
+        listed = config_of("sokoban-easy", **explore)
+        assert training_tasks(make_env(listed), listed)
+    without = dataclasses.replace(config, explore=dataclasses.replace(config.explore, share=0.0))
+    assert training_tasks(make_env(without), without)
 
 
 def test_collected_without_snapshots_nothing_can_be_played_on():
