@@ -481,6 +481,25 @@ def test_an_untried_first_turn_has_neither_penalty_nor_progress_credit():
     assert drawn and not any(drawn) and any(others)
 
 
+@pytest.mark.parametrize("aggregation", ["episode-mean", "token-mean"])
+def test_a_turn_of_a_fork_weighs_what_a_turn_from_the_start_does(aggregation):
+    """Most forks are a single turn: each as an episode of its own, they would have nine tenths of the loss."""
+    config = config_of("sokoban-easy")
+    config = dataclasses.replace(config, optim=dataclasses.replace(config.optim, aggregation=aggregation))
+    groups, _ = sampled(config, tasks_of("sokoban-easy"))
+    for group in groups:
+        group.advantages = [np.zeros(len(t.turns)) for t in group.members]
+        rows = [row for _, rows in make_rows(config, [group]) for row in rows]
+        assert group.forks and len({row.weight for row in rows}) == 1
+        tokens = sum(row.num_response_tokens for row in rows)
+        whole = 6 if aggregation == "episode-mean" else tokens
+        assert rows[0].weight * tokens == pytest.approx(whole)
+        group.forks, group.advantages = [], group.advantages[: len(group.trajectories)]
+        alone = [sum(s.weight * s.num_response_tokens for s in own) for _, own in make_rows(config, [group])]
+        if aggregation == "episode-mean":
+            assert alone == pytest.approx([1.0] * len(alone))
+
+
 class Nothing(GRPO):
     """Takes all credit of tokens back."""
 
