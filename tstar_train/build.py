@@ -32,6 +32,7 @@ from tstar_train.policy.model import (
 )
 from tstar_train.presets import require_train_split
 from tstar_train.recipes.recipe import policy_name
+from tstar_train.rollout.explore import require_listed
 from tstar_train.rollout.sample import TaskStream
 
 VALIDATION = "valid"  # the split that weights are chosen by
@@ -180,13 +181,20 @@ def make_env(config: Config) -> TextEnv[Any, Any]:
 
 
 def training_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
-    """Ids of the training split."""
+    """Return the ids of the training split.
+
+    Raises:
+        UnknownOption: there are too few, or forks need listed actions and the environment has none.
+    """
     tasks = task_ids_of(env, config.split)
     if len(tasks) < config.rollout.tasks_per_iteration:
         raise UnknownOption(
             f"split {config.split!r} of {config.env} has {len(tasks)} tasks, fewer than "
             f"--rollout.tasks-per-iteration {config.rollout.tasks_per_iteration}; {env.lacking(config.split)}"
         )
+    if config.forks:  # refused here rather than after the first measurement
+        info = called("the environment", EnvironmentFailed, env.reset, options={"task": tasks[0]})[1]
+        require_listed(config, config.env, info["admissible_actions"])
     return tasks
 
 

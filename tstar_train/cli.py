@@ -167,10 +167,11 @@ def _lead(
 def for_choices(preset: Config, arguments: Sequence[str]) -> Config:
     """Apply the defaults of the chosen algorithm, nodes, ways and forks to a preset; the command line overrides them."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    for name in ("algo", "tree.nodes", "tree.values", "graft.source"):
+    for name in ("algo", "tree.nodes", "tree.values", "graft.source", "graft.loss"):
         early.add_argument(flag(name), dest=name)
-    early.add_argument(flag("explore.share"), dest="explore.share", type=_number)
-    for name in ("tstar", "graft.enabled"):
+    for name in ("explore.share", "rollout.group_size"):
+        early.add_argument(flag(name), dest=name, type=_number)
+    for name in ("tstar", "tree.enabled", "graft.enabled"):
         part, dot, last = name.rpartition(".")
         early.add_argument(flag(name), dest=name, action="store_true")
         early.add_argument(flag(f"{part}{dot}no_{last}"), dest=name, action="store_false")
@@ -180,7 +181,7 @@ def for_choices(preset: Config, arguments: Sequence[str]) -> Config:
 def _number(text: str) -> float:
     """Read a number early; 0 for an invalid one, which is reported later."""
     try:
-        return float(text)
+        return int(text) if text.isdecimal() else float(text)
     except ValueError:
         return 0.0
 

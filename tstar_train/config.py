@@ -509,6 +509,12 @@ class Config:
         return self.tstar and self.explore.share > 0
 
     @property
+    def first_episodes(self) -> int:
+        """Number of a group's episodes from the start: the share that is not explored, at least 2."""
+        size = self.rollout.group_size
+        return min(size, max(2, math.ceil(round((1 - self.explore.share) * size, 9)))) if self.forks else size
+
+    @property
     def keeps_grafts(self) -> bool:
         """True if the run has a grafting set that outlasts an iteration."""
         return self.tstar and self.makes_pairs and self.graft.keep != "iteration"

@@ -68,10 +68,13 @@ def _check_graph(config: Config) -> None:
         f"--graft.source {config.graft.source}": config.tstar and config.graft.source != "divergence",
         f"--explore.share {config.explore.share}": config.explore.share > 0,
         "--graft.way-only": config.tstar and config.graft.way_only,
+        "--tree.values bellman": config.tstar and config.tree.values == "bellman",
     }
     for name in (name for name, on in asked.items() if on):
         if not config.tstar:
-            raise UnknownOption(f"{name} needs T-STAR: give --tstar, or leave it out")
+            carried = algorithm_class(config.algo).carries_tstar
+            other = "give --tstar" if carried else f"choose another --algo than {config.algo}, which has none"
+            raise UnknownOption(f"{name} needs T-STAR: {other}, or leave it out")
         if config.tree.nodes != "state":
             raise UnknownOption(f"{name} needs the graph of states: give --tree.nodes state")
     if config.graft.way_only and config.tstar and not config.imitates_ways:
@@ -86,6 +89,13 @@ def _check_graph(config: Config) -> None:
     if config.forks and not config.tree.enabled:
         raise UnknownOption(
             f"--explore.share {config.explore.share} needs the tree's credit, which --tree.no-enabled turns off: leave one out"
+        )
+    size = config.rollout.group_size
+    if config.forks and config.first_episodes >= size:
+        most = f"{math.ceil(1000 / size) / 1000} or more" if size > 2 else "0"
+        raise UnknownOption(
+            f"--explore.share {config.explore.share} leaves no turns for forks: of --rollout.group-size {size} all {size} episodes begin "
+            f"at the start (at least two do); give --explore.share {most}, or a larger group"
         )
 
 

@@ -196,6 +196,7 @@ def verify(
     seed: str,
     sampling: Sampling,
     fallback: str = "z_plus",
+    earned: Sequence[float] | None = None,
 ) -> None:
     """Verify grafts: continue the episode from each, record its reward, and drop grafts that earn no more than the failed episode.
 
@@ -212,7 +213,10 @@ def verify(
         seed: seed of the samples.
         sampling: sampling options of the rollouts.
         fallback: fallback of ``graft``; ``none`` replaces no thoughts.
+        earned: for each of ``lost``, the reward to beat; None: ``Trajectory.earned``, which a fork that stopped in a known state lacks.
     """
+    # Earned rewards on both sides: continued episodes have no DAPO length penalty subtracted.
+    to_beat = [t.earned for t in lost] if earned is None else earned
 
     def play(chosen: Sequence[int], name: str) -> None:
         points = [(lost[n], grafts.kept[n].worst_step[1]) for n in chosen]
@@ -220,19 +224,21 @@ def verify(
         ends = play_on(
             points, spec, engine, codec, split=split, seed=f"{seed}/{name}", sampling=sampling, begun=begun
         )
-        for n, end in zip(chosen, ends, strict=True):
+        for n, end, (_, turn), thought in zip(chosen, ends, points, begun, strict=True):
             grafts.kept[n].verified = None if failed(end.episode) else end.earned
+            sampled = end.turns[turn:]
+            grafts.turns += len(sampled)
+            grafts.tokens += sum(len(t.reply) for t in sampled) - (len(thought) if sampled else 0)
         grafts.played_on += len(points)
 
     def unknown() -> list[int]:
         return [n for n, g in enumerate(grafts.kept) if g.verified is None]
 
     def useless() -> list[int]:
-        # Compare earned rewards on both sides: continued episodes have no DAPO length penalty subtracted.
         return [
             n
-            for n, (g, t) in enumerate(zip(grafts.kept, lost, strict=True))
-            if g.verified is not None and g.verified <= t.earned
+            for n, (g, least) in enumerate(zip(grafts.kept, to_beat, strict=True))
+            if g.verified is not None and g.verified <= least
         ]
 
     play(range(len(lost)), "first")

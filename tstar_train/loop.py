@@ -246,6 +246,8 @@ def graft_thoughts(trainer: Trainer, data: IterationData) -> None:
     with raise_on_any_rank(trainer.world):
         if (tstar := trainer.tstar(data)) is not None:
             data.grafts = tstar.graft(data.groups, data.number)
+            data.turns += data.grafts.turns
+            data.tokens += data.grafts.tokens
         trainer.engine.release()
 
 
@@ -298,6 +300,8 @@ def update_policy(trainer: Trainer, data: IterationData) -> UpdateStats:
             for (_, old), (_, new) in zip(data.episodes, make_rows(config, data.groups), strict=True):
                 for sequence, fresh in zip(old, new, strict=True):
                     sequence.advantages = fresh.advantages
+        trainer.algorithm.token_advantages(data.episodes, trainer.world)
+        with raise_on_any_rank(trainer.world):
             # The gradient is anew that of these weights, so each step begins with a ratio of 1.
             compute_old_logprobs_and_values(
                 learner, data.sequences, trainer.batching(data), values=False, old=True
@@ -390,7 +394,9 @@ def anchor(result: Group, divergence: Divergence) -> tuple[str, str]:
     """(task, state key) of the step before a divergence: which decision it is, across iterations."""
     worst, turn = divergence.worst_step
     trajectory = result.members[worst]
-    return trajectory.episode.task, trajectory.steps[turn - 1].state_key if turn else ""
+    fork, start = trajectory.fork, result.trajectories[0].start_key
+    begun = "" if fork is None or fork.state == start else fork.state
+    return trajectory.episode.task, trajectory.steps[turn - 1].state_key if turn else begun
 
 
 def summarize(
@@ -423,7 +429,7 @@ def summarize(
     if trajectories and "f1" in trajectories[0].episode.extra:
         metrics["f1"] = _mean([t.episode.extra.get("f1", 0.0) for t in trajectories])
     if config.tstar:
-        metrics |= _tree_metrics(results, config.tree.statistics_everywhere)
+        metrics |= _tree_metrics(results, config)
         divergences = [(r, d) for r in results for d in r.divergences]
         repaired = {(g.group, g.worst_step[0]) for g in grafts.kept}
         metrics |= {
@@ -473,13 +479,16 @@ def summarize(
     }
 
 
-def _tree_metrics(results: Sequence[Group], everywhere: bool) -> dict[str, Any]:
+def _tree_metrics(results: Sequence[Group], config: Config) -> dict[str, Any]:
     """Average the statistics of the trees of groups whose rewards differ, or of all; empty without trees.
 
     The spread of divergent nodes is averaged over the trees that have any.
     """
+    everywhere, delta, shrink = config.tree.statistics_everywhere, config.tree.delta, config.graft.shrink
     trees = [
-        r.tree.stats() for r in results if r.tree is not None and (everywhere or not r.tree.zero_variance)
+        r.tree.stats(delta, shrink)
+        for r in results
+        if r.tree is not None and (everywhere or not r.tree.zero_variance)
     ]
     metrics = {f"tree_{key}": _mean([float(t[key]) for t in trees]) for key in (trees[0] if trees else {})}
     if trees:

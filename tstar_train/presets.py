@@ -15,10 +15,11 @@ from typing import Any, cast
 from tstar_envs import EnvEntry, UnknownOption, find_entry
 from tstar_train.algorithms import options_set_by
 from tstar_train.config import Config, RolloutConfig
+from tstar_train.config_check import is_a
 from tstar_train.config_check import options as all_options
 from tstar_train.policy.files import has_tiny, is_tiny, recipe_of_policy, warmstart_advice
 from tstar_train.recipes.recipe import Recipe, policy_name, read_recipe
-from tstar_train.tree import GAMMA, Credit, Nodes
+from tstar_train.tree import GAMMA, Credit, Nodes, Values
 
 
 def paper(env: str) -> Config:
@@ -197,14 +198,15 @@ def with_nodes(config: Config, nodes: str) -> Config:
 
     By state that is transition credit, the discount of states, and no grafts at divergences: credit by state is small, so that at the
     weight chosen for the paper's credit the surgical loss outweighed it on Blocksworld (docs/results/algorithms.md). By depth it is the
-    paper's reading, grafts and all, with the discount of the preset's kind, and neither ways nor forks, which need states.
+    paper's reading, grafts and all, with the discount of the preset's kind, and neither solved values, ways nor forks, which need states.
     """
     if nodes not in GAMMA or nodes == config.tree.nodes:
         return config
     credit: Credit = "value" if nodes == "depth" else "transition"
     gamma = TINY_GAMMA if nodes == "depth" and is_tiny(config.model) else GAMMA[nodes]
-    tree = replace(config.tree, nodes=cast("Nodes", nodes), credit=credit, gamma=gamma)
-    graft = replace(config.graft, enabled=nodes == "depth", source="divergence")
+    values: Values = "mean" if nodes == "depth" else config.tree.values
+    tree = replace(config.tree, nodes=cast("Nodes", nodes), credit=credit, gamma=gamma, values=values)
+    graft = replace(config.graft, enabled=nodes == "depth", source="divergence", way_only=False)
     return replace(config, tree=tree, graft=graft, explore=replace(config.explore, share=0.0))
 
 
@@ -219,7 +221,8 @@ def with_choices(config: Config, given: Mapping[str, Any]) -> Config:
     """
     config = with_algorithm(config, given.get("algo", config.algo))
     ways = given.get("graft.source", "divergence") != "divergence"
-    forks = float(given.get("explore.share", 0.0)) > 0
+    share = given.get("explore.share")
+    forks = isinstance(share, int | float) and share > 0
     graph = "state" if ways or forks or given.get("tree.values") == "bellman" else config.tree.nodes
     config = with_nodes(config, given.get("tree.nodes", graph))
     chosen: dict[str, Any] = {}
@@ -227,8 +230,18 @@ def with_choices(config: Config, given: Mapping[str, Any]) -> Config:
         chosen["graft.enabled"] = True
     if forks:
         chosen["tree.values"] = "bellman"
-    elif given.get("tree.values") == "mean" or not given.get("tstar", config.tstar):
+    asked = with_options(config, {**chosen, **given})
+    valid = {
+        name for name, value, hint in all_options(asked) if is_a(value, hint)
+    }  # others are reported later
+    asked = with_options(
+        config, {name: value for name, value in {**chosen, **given}.items() if name in valid}
+    )
+    plays_forks = asked.forks and asked.tree.enabled and asked.tree.values == "bellman"
+    if not plays_forks or asked.first_episodes >= asked.rollout.group_size:
         chosen["explore.share"] = 0.0
+    if not asked.imitates_ways:
+        chosen["graft.way_only"] = False
     return with_options(config, {name: value for name, value in chosen.items() if name not in given})
 
 

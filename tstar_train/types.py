@@ -338,11 +338,16 @@ class KeptPair:
 
 @dataclass
 class Grafts:
-    """Grafts of an iteration, counts of dropped ones by reason, and the number verified by playing on."""
+    """Grafts of an iteration, counts of dropped ones by reason, and the number verified by playing on.
+
+    ``turns`` and ``tokens`` count what was sampled to verify them; the iteration's own counts include them.
+    """
 
     kept: list[Graft] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
     played_on: int = 0
+    turns: int = 0
+    tokens: int = 0
 
 
 @dataclass
@@ -389,7 +394,7 @@ class IterationData:
         failed: episodes lost to infrastructure errors; they are in no group.
         overlong: number of episodes whose context left no room for a reply; one that never began is in no group.
         tasks: number of tasks played.
-        turns: number of sampled turns: all that the policy was asked for, of dropped groups and failed episodes too.
+        turns: number of sampled turns, of dropped groups, failed episodes and verified grafts too.
         tokens: number of sampled tokens in them.
         forks_failed: number of forks lost to infrastructure errors; they are in no group.
         dropped_groups: number of groups that dynamic sampling dropped.
@@ -441,6 +446,8 @@ class IterationData:
             whole.grafts.kept += part.grafts.kept
             whole.grafts.dropped += part.grafts.dropped
             whole.grafts.played_on += part.grafts.played_on
+            whole.grafts.turns += part.grafts.turns
+            whole.grafts.tokens += part.grafts.tokens
             for name, value in vars(part.work).items():
                 setattr(whole.work, name, getattr(whole.work, name) + value)
             for mine, theirs in ((whole.seconds, part.seconds), (whole.memory, part.memory)):

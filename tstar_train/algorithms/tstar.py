@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tstar_envs import UnknownOption
 from tstar_train.algorithms.base import Advantages
 from tstar_train.config import Config
 from tstar_train.engines.base import Engine
 from tstar_train.grafting import graft, verify
 from tstar_train.policy.codec import Codec
 from tstar_train.rollout.collect import EnvSpec
+from tstar_train.rollout.explore import require_listed
 from tstar_train.rollout.kl import ActionKL, ExactKL, action_logprobs, prefetch_together
 from tstar_train.rollout.player import Sampling
 from tstar_train.tree import Divergence, StateGraph, Tree, Way, build_trees
@@ -114,7 +114,7 @@ class TStar:
         options, tree = self._config.tree, group.tree
         if not options.enabled:
             return base
-        if tree is None:
+        if tree is None or tree.zero_variance:  # a tree for statistics only
             return [np.zeros_like(row) for row in base]
         if chances is not None:
             return self._of_actions(tree, chances, group.horizon)
@@ -139,10 +139,11 @@ class TStar:
             if graph is None or not self._config.forks or self._config.explore.credit != "graph":
                 continue
             found[n] = {}
-            if group.trajectories[0].start_actions is None:
-                raise UnknownOption(
-                    f"--explore.credit graph needs listed actions, which {group.trajectories[0].episode.env} does not list: use rows"
-                )
+            require_listed(
+                self._config, group.trajectories[0].episode.env, group.trajectories[0].start_actions
+            )
+            if group.tree is not None and group.tree.zero_variance:
+                continue
             members, tried, first = group.members, graph.tried(), graph.first_visits()
             for state, listed in tried.items():
                 i, t = first[state]
@@ -234,8 +235,9 @@ class TStar:
             iteration=number,
         )
         if config.graft.verify:
-            by_task = {g.trajectories[0].group: g.members for g in groups}
-            lost = [by_task[g.group][g.worst_step[0]] for g in grafts.kept]
+            by_task = {g.trajectories[0].group: g for g in groups}
+            failed = [(by_task[g.group], g.worst_step[0]) for g in grafts.kept]
+            lost = [group.members[i] for group, i in failed]
             verify(
                 grafts,
                 lost,
@@ -246,8 +248,15 @@ class TStar:
                 seed=f"{config.seed}/verify/{number}",
                 sampling=self._sampling,
                 fallback=config.graft.fallback,
+                earned=[_earned(group, i) for group, i in failed],
             )
         return grafts
+
+
+def _earned(group: Group, i: int) -> float:
+    """Return what a member earned; of a fork that stopped in a known state, what is expected from there."""
+    member = group.members[i]
+    return member.earned if group.tree is None or not _stopped(member) else group.tree.rewards[i]
 
 
 def _stopped(trajectory: Trajectory) -> bool:

@@ -65,25 +65,38 @@ _AGGREGATION: dict[str, Aggregation] = {"token-mean": "token-mean", "episode-mea
 def make_rows(config: Config, groups: Sequence[Group]) -> list[tuple[Trajectory, list[TokenSequence]]]:
     """Make the rows of every trajectory: its turns' advantages, minus penalties, plus progress credit.
 
+    A fork's first turn has neither if it was chosen because nobody had tried its action.
+
     Args:
         config: the run's options.
         groups: groups with the advantages of their turns.
     """
-    return [(t, _rows(config, t, a)) for g in groups for t, a in zip(g.members, g.advantages, strict=True)]
+    made = []
+    for group in groups:
+        # A fork is a part of an episode, often a single turn: a group with forks weighs as much as one without, and all its tokens alike.
+        replies = [len(turn.reply) for t in group.members for turn in t.turns]
+        length = sum(replies) / config.rollout.group_size if group.forks else None
+        for trajectory, advantages in zip(group.members, group.advantages, strict=True):
+            made.append((trajectory, _rows(config, trajectory, advantages, length)))
+    return made
 
 
-def _rows(config: Config, trajectory: Trajectory, advantages: np.ndarray) -> list[TokenSequence]:
+def _rows(
+    config: Config, trajectory: Trajectory, advantages: np.ndarray, length: float | None
+) -> list[TokenSequence]:
     negative, credit = config.optim.negative_weight, config.rollout.progress_credit
     earned = below_zero(advantages, negative)
     if not (config.imitates_ways and config.graft.way_only):
+        fork, compared = trajectory.fork, earned
         earned = earned - penalties(trajectory.episode.steps, config.rollout)[trajectory.before :]
         if credit:
-            begun = 0.0 if trajectory.fork is None else trajectory.fork.progress or 0.0
+            begun = 0.0 if fork is None else fork.progress or 0.0
             earned += below_zero(credit * progress_made(trajectory.turns, begun), negative)
+        if fork is not None and fork.untried:
+            earned[0] = compared[0]  # chosen among several, it is no sample of the policy
     episode = join_rows(rows_of(trajectory, earned.tolist()))
-    weight = token_weight(
-        float(sum(s.num_response_tokens for s in episode)), _AGGREGATION[config.optim.aggregation]
-    )
+    own = float(sum(s.num_response_tokens for s in episode)) if length is None else length
+    weight = token_weight(own, _AGGREGATION[config.optim.aggregation])
     for sequence in episode:
         sequence.weight = weight
     return episode

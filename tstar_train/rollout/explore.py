@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import getattr_static
 from typing import Any
 
 from tstar_envs import (
@@ -34,10 +35,24 @@ MOST_A_ROUND = 3  # forks of a group between two looks at its graph
 MOST_DRAWS = 8  # replies drawn to find an untried action
 
 
-def first_episodes(config: Config) -> int:
-    """Compute the number of a group's episodes from the start: the share that is not explored, at least 2."""
-    size = config.rollout.group_size
-    return min(size, max(2, math.ceil(round((1 - config.explore.share) * size, 9))))
+def require_listed(config: Config, env: str, actions: Sequence[str] | None) -> None:
+    """Check that an environment lists its actions where the options of forks need it.
+
+    Args:
+        config: of the run.
+        env: its id.
+        actions: admissible actions in one of its states; None for an open set.
+
+    Raises:
+        UnknownOption: it does not.
+    """
+    needing = (
+        ("--explore.where policy", config.explore.where == "policy", "reach or uniform"),
+        ("--explore.credit graph", config.explore.credit == "graph", "rows"),
+    )
+    for option, on, instead in needing:
+        if config.forks and on and actions is None:
+            raise UnknownOption(f"{option} needs listed actions, which {env} does not list: use {instead}")
 
 
 @dataclass
@@ -222,10 +237,10 @@ class Explorer:
             visit = one.visits[state]
             if state in one.chances:
                 continue
-            if visit.actions is None:
-                raise UnknownOption(
-                    f"--explore.where policy needs listed actions, which {visit.trajectory.episode.env} does not list: use reach or uniform"
-                )
+            require_listed(self._config, visit.trajectory.episode.env, visit.actions)
+            if not visit.actions:  # nothing is left to try
+                one.chances[state] = {}
+                continue
             line = transcript_at(visit.trajectory, visit.turn, self._codec, prompt, self._sampling)
             try:
                 contexts.append(line.context(self._engine.limit - self._sampling.max_tokens))
@@ -282,8 +297,9 @@ class Explorer:
         )
         play_group(pool, [t.episode for t in trajectories], player)
         for row, (point, trajectory) in enumerate(zip(points, trajectories, strict=True)):
-            # A fork whose context leaves no room samples nothing; counted as a turn, so that a round never leaves the group where it was.
-            self._count(point.open, max(player.sampled[row], int(not trajectory.turns)), player.tokens[row])
+            self._count(point.open, player.sampled[row], player.tokens[row])
+            if not trajectory.turns:
+                point.open.used += 1  # so that a round never leaves the group where it was
             if failed(trajectory.episode):
                 self._data.forks_failed += 1
             elif trajectory.turns:
@@ -303,7 +319,7 @@ class Explorer:
                     contexts[id(point)] = point.line.context(self._engine.limit - self._sampling.max_tokens)
                 except ContextTooLong:
                     pending.remove(point)
-                    self._count(point.open, 1, 0)
+                    point.open.used += 1  # see _play
             if not pending:
                 break
             samples = self._engine.generate(
@@ -326,11 +342,15 @@ class Explorer:
     def _is_untried(self, point: _Point, env: TextEnv[Any, Any], reply: str) -> bool:
         """Check whether a reply's action is valid and nobody tried it in this state; a search service is not asked."""
         tried = point.open.tried[point.state]
-        if point.visit.actions is None:
-            action = env.read_reply(reply).action
-            return bool(action) and action not in tried
+        own, base = (getattr_static(kind, "prepare_group_step") for kind in (type(env), TextEnv))
         try:
             called("the environment", EnvironmentFailed, env.restore, point.snapshot)
+            if (
+                point.visit.actions is None and own is not base
+            ):  # it prepares steps, so a step may ask a service
+                action = env.read_reply(reply).action
+                valid = called("the environment", EnvironmentFailed, env.modifies_state, action)
+                return bool(valid) and _folded(action) not in map(_folded, tried)
             info = called("the environment", EnvironmentFailed, env.step, reply)[4]
         except InfrastructureError:
             return False
@@ -380,6 +400,11 @@ class ForkPlayer(PolicyPlayer):
             self.sampled[row] += 1
             self.tokens[row] += len(self._said[row].reply)
         return replies
+
+
+def _folded(action: str) -> str:
+    """Return an action without spaces and case, to compare where the environment cannot be asked for its own form."""
+    return "".join(action.split()).casefold()
 
 
 def _shaping(visit: Visit) -> float:

@@ -14,7 +14,7 @@ from tstar_train.distributed import Communicator, raise_on_any_rank
 from tstar_train.engines.base import Engine
 from tstar_train.policy.codec import Codec
 from tstar_train.rollout.collect import collect, sampling_of, training_spec
-from tstar_train.rollout.explore import Explorer, first_episodes
+from tstar_train.rollout.explore import Explorer
 from tstar_train.rollout.player import Sampling
 from tstar_train.types import Group, IterationData, failed, overlong, without_failed
 
@@ -99,9 +99,8 @@ def sample_groups(
         InfrastructureError: most episodes failed, on all ranks together.
     """
     kept: list[Group] = []
-    spec, size = training_spec(config), config.rollout.group_size
+    spec, roots = training_spec(config), config.first_episodes
     sampling = training_sampling(config, data.temperature)
-    roots = first_episodes(config) if config.forks else size
     missing, wanted = (
         _missing_by_rank(config.rollout.tasks_per_iteration // world.size, world),
         config.rollout.tasks_per_iteration // world.size,

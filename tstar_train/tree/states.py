@@ -316,7 +316,7 @@ class StateGraph:
         return first, math.sqrt(max(0.0, second - first**2))
 
     def way(self) -> Way | None:
-        """Find the shortest path from the start to the highest known reward; None if all known endings are equal.
+        """Find the shortest path from the start to the highest known reward; None if all known endings are equal, or lead on.
 
         Of several shortest edges at a state, the one with the most passages is taken, then the one with the lowest (trajectory, step); of
         the steps along an edge, that of the trajectory with the highest reward (a fork that stopped has none and comes last), then of the
@@ -325,8 +325,9 @@ class StateGraph:
         known = self.endings
         if not known or max(known) - min(known) <= SAME_REWARD:
             return None
-        ends = [step for step in self.passages if step.next is None]
-        best = max(step.reward for step in ends)
+        best = max((step.reward for step in self.passages if step.next is None), default=None)
+        if best is None:  # all were cut off in states that somebody left: shaping alone tells them apart
+            return None
         along: defaultdict[int, defaultdict[int | None, list[Passage]]] = defaultdict(
             lambda: defaultdict(list)
         )

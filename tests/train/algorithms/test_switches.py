@@ -224,6 +224,7 @@ def delta(of):
     wider = of("hotpotqa", ("tree.delta", least))
     assert wider.spreads == [spread for spread in usual.spreads if spread > least > 0.3]
     assert none.spreads == [] and none.metrics["grafts"] == 0 < usual.metrics["grafts"]
+    assert none.metrics["tree_divergent_nodes"] == 0 < usual.metrics["tree_divergent_nodes"]
     np.testing.assert_array_equal(none.credit, usual.credit)
 
 
@@ -286,6 +287,10 @@ def verify(of):
     lost = {t.group: group.trajectories for group in checked.groups for t in group.trajectories[:1]}
     assert all(g.verified > lost[g.group][g.worst_step[0]].earned for g in checked.grafts), (
         "a thought stays where it earned more"
+    )
+    assert (
+        checked.metrics["turns_sampled"]
+        >= usual.metrics["turns_sampled"] + checked.metrics["grafts_played_on"]
     )
     assert (
         checked.metrics["grafts_verified"] == checked.metrics["grafts"]

@@ -459,6 +459,7 @@ def test_every_option_of_a_run_may_be_said(tmp_path):
     # An option that stands only on others: those are said too.
     graph = {"tree": {"nodes": "state", "values": "bellman"}}
     beside = {
+        "tree.values": {"tree": {"nodes": "state"}},
         "graft.source": graph,
         "graft.way_only": {**graph, "graft": {"source": "way"}},
         "explore.share": graph,

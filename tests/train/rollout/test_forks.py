@@ -8,31 +8,39 @@ import subprocess
 import sys
 from functools import lru_cache
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import tyro
 from loopback import QuietHandler, listening
-from policies import Given
+from policies import Given, trainer
 
-from tstar_envs import UnknownOption, find_entry
+from tstar_envs import UnknownOption, find_entry, prompt_of
 from tstar_envs.envs.search_qa.search import EmbeddedSearcher
 from tstar_envs.envs.search_qa.service import HttpSearcher
 from tstar_envs.envs.search_qa.tasks import MINI_FOLDER
 from tstar_train.algorithms import algorithm_class
+from tstar_train.algorithms.grpo import GRPO
+from tstar_train.algorithms.tstar import TStar, _earned
+from tstar_train.build import make_env, training_tasks
+from tstar_train.cli import for_choices
 from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.distributed import SingleProcess
 from tstar_train.engines.local import LocalEngine
+from tstar_train.learner.rows import make_rows
+from tstar_train.loop import anchor, iterate
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import make_config
 from tstar_train.recipes.recipe import policy_name
 from tstar_train.rollout.collect import EnvSpec, collect, training_spec
-from tstar_train.rollout.explore import Explorer, first_episodes
+from tstar_train.rollout.explore import Explorer
 from tstar_train.rollout.kl import action_logprobs
 from tstar_train.rollout.sample import sample_groups, training_sampling
-from tstar_train.tree import StateGraph
-from tstar_train.types import Group, IterationData, without_failed
+from tstar_train.tree import StateGraph, build_tree
+from tstar_train.types import Group, IterationData, KLWork, without_failed
 
 FAMILIES = ["hotpotqa", "sokoban-easy", "blocksworld-stack", "webshop", "alfworld"]
 QUICK = {"hotpotqa", "sokoban-easy"}
@@ -132,7 +140,7 @@ def test_a_group_samples_as_many_turns_as_all_episodes_would_have_taken():
 
 
 def test_the_number_of_episodes_from_the_start():
-    sizes = {share: first_episodes(config_of("hotpotqa", share=share)) for share in (0.01, 0.5, 0.75, 1.0)}
+    sizes = {share: config_of("hotpotqa", share=share).first_episodes for share in (0.01, 0.5, 0.75, 1.0)}
     assert sizes == {0.01: 6, 0.5: 3, 0.75: 2, 1.0: 2}
 
 
@@ -251,6 +259,55 @@ def test_an_untried_first_action_is_one_that_nobody_tried_there():
     assert forks > 0 and drawn > 0, "replies that were drawn and not played count as turns"
 
 
+@pytest.mark.parametrize(
+    ("env", "reply", "untried"),
+    [
+        ("hotpotqa", "Thought: so.\nAction: search[a lake nobody asked for]", True),
+        ("hotpotqa", "Thought: so.\nAction: finish[nowhere]", True),
+        ("hotpotqa", "Thought: so.\nAction: look around", False),
+        ("hotpotqa", "Thought: so.", False),
+        ("hotpotqa", "Action: {tried}", False),
+        ("hotpotqa", "Action: {TRIED}", False),
+        ("sokoban-easy", "Action: {tried}", False),
+        ("sokoban-easy", "Action: fly", False),
+    ],
+)
+def test_an_untried_action_is_valid_and_new_as_the_environment_reads_it(env, reply, untried):
+    config = config_of(env, first="untried")
+    policy, (task,) = policy_of(env), tasks_of(env, 1)
+    engine, spec, sampling = LocalEngine(policy), training_spec(config), training_sampling(config, 1.0)
+    played = collect(spec, engine, policy.codec, [task], size=2, split="train", seed="w", sampling=sampling)
+    group, pool = Group(without_failed(played)), spec.group([task], 3, "train")
+    explorer = Explorer(config, spec, engine, policy.codec, sampling, IterationData())
+    (opened,) = explorer.opened([group], pool)
+    (point, *_) = explorer._points(opened, prompt_of(pool.envs[0]), "s", {0: 0})
+    tried = min(action for action in opened.tried[point.state] if action)
+    said = reply.format(
+        tried=tried, TRIED=tried.replace("search[", "Search[ ").replace("finish[", "FINISH[ ")
+    )
+    assert explorer._is_untried(point, pool.envs[0], said) == untried
+
+
+@pytest.mark.parametrize("first", ["policy", "untried"])
+def test_a_context_without_room_ends_a_group_and_samples_nothing(first):
+    """Turns are those that were sampled, not attempts."""
+    config = config_of("sokoban-easy", first=first)
+    groups, _ = sampled(config, tasks_of("sokoban-easy"))
+    policy, data = policy_of("sokoban-easy"), IterationData()
+    for group in groups:
+        group.forks = []
+
+    class Full(LocalEngine):
+        """Has no room for a reply."""
+
+        limit = 20
+
+    sampling = training_sampling(config, 1.0)
+    explorer = Explorer(config, training_spec(config), Full(policy), policy.codec, sampling, data)
+    explorer.explore(groups, "s", dict.fromkeys(range(len(groups)), 0))
+    assert (data.turns, data.tokens) == (0, 0) and not any(g.forks for g in groups)
+
+
 def test_the_weights_are_those_of_the_definition():
     """Reach over visits plus one; the policy's probability of what nobody tried, times reach."""
     env = "sokoban-easy"
@@ -293,6 +350,17 @@ def test_an_open_set_of_actions_has_no_probabilities():
         sampled(config_of("hotpotqa", where="policy"), tasks_of("hotpotqa"))
 
 
+def test_options_that_need_listed_actions_are_refused_before_anything_is_measured():
+    for explore, said in (({"where": "policy"}, "use reach or uniform"), ({"credit": "graph"}, "use rows")):
+        config = config_of("hotpotqa", **explore)
+        with pytest.raises(UnknownOption, match=f"needs listed actions, which tstar/HotpotQA .*: {said}"):
+            training_tasks(make_env(config), config)
+        listed = config_of("sokoban-easy", **explore)
+        assert training_tasks(make_env(listed), listed)
+    without = dataclasses.replace(config, explore=dataclasses.replace(config.explore, share=0.0))
+    assert training_tasks(make_env(without), without)
+
+
 def test_collected_without_snapshots_nothing_can_be_played_on():
     from tstar_train.rollout.collect import play_on
     from tstar_train.rollout.player import Sampling
@@ -320,10 +388,161 @@ def test_options_that_forks_need_are_set_or_named():
     for message, options in refused.items():
         with pytest.raises(UnknownOption, match=message):
             check(make_config("sokoban-easy", **{"explore.share": 0.5, **options}))
+    for size, share, remedy in ((8, 0.1, "0.125 or more"), (3, 0.3, "0.334 or more"), (2, 0.5, "0,")):
+        few = {"explore.share": share, "rollout.group_size": size}
+        with pytest.raises(
+            UnknownOption, match=rf"all {size} episodes begin at the start .*--explore.share {remedy}"
+        ):
+            check(make_config("sokoban-easy", **few))
+    check(make_config("sokoban-easy", **{"explore.share": 0.334, "rollout.group_size": 3}))
+    with pytest.raises(UnknownOption, match="choose another --algo than ppo, which has none"):
+        check(make_config("sokoban-easy", **{"explore.share": 0.5, "algo": "ppo"}))
+    with pytest.raises(UnknownOption, match=r"--tree.values bellman needs the graph of states"):
+        check(make_config("sokoban-easy", **{"tree.values": "bellman", "tree.nodes": "depth"}))
+    for wrong in ("half", None):
+        with pytest.raises(UnknownOption, match=r"--explore.share must be a number"):
+            check(make_config("sokoban-easy", **{"explore.share": wrong}))
     with pytest.raises(UnknownOption, match=r"--graft.source both needs the graph of states"):
         check(make_config("sokoban-easy", **{"graft.source": "both", "tree.nodes": "depth"}))
     with pytest.raises(UnknownOption, match=r"--graft.way-only needs ways to imitate"):
         check(make_config("sokoban-easy", **{"graft.way_only": True, "tree.nodes": "state"}))
+
+
+def test_a_tree_of_equal_rewards_is_for_statistics_alone():
+    """Of winners by ways of different length: with a discount their actions differ in value."""
+    config = config_of("sokoban-easy", credit="graph")
+    policy, (task,) = policy_of("sokoban-easy"), tasks_of("sokoban-easy", 1)
+    spec, sampling = training_spec(config), training_sampling(config, 1.0)
+    played = collect(
+        spec, LocalEngine(policy), policy.codec, [task], size=3, split="train", seed="w", sampling=sampling
+    )
+    for trajectory in played:
+        trajectory.episode.reward, trajectory.episode.ended = 1.0, "terminated"
+    base = [np.ones(len(t.turns)) for t in played]
+    for everywhere in (False, True):
+        config = dataclasses.replace(
+            config, tree=dataclasses.replace(config.tree, statistics_everywhere=everywhere)
+        )
+        tstar = TStar(config, LocalEngine(policy), policy.codec, spec, sampling)
+        group = Group(played, horizon=8)
+        (group.tree,) = tstar.trees([played], 0, KLWork())
+        (chances,) = tstar.chances([group])
+        assert (group.tree is not None) == everywhere
+        assert not any(row.any() for row in tstar.value(group, base, chances))
+    evenly = {s: dict.fromkeys(actions, 0.5) for s, actions in group.tree.graph.tried().items()}
+    assert any(group.tree.graph.advantages_of_actions(evenly, 0.95, 8).values()), "else nothing is tested"
+
+
+def test_a_stopped_fork_earned_what_is_expected_where_it_stopped():
+    groups, _ = sampled(config_of("sokoban-easy"), tasks_of("sokoban-easy"))
+    seen = 0
+    for group in groups:
+        for n, trajectory in enumerate(group.trajectories):
+            trajectory.episode.reward, trajectory.episode.ended = float(n == 0), "terminated"
+        group.tree = build_tree(
+            group.members, None, nodes="state", start_key=group.trajectories[0].start_key, values="bellman"
+        )
+        graph = StateGraph(group.members, group.trajectories[0].start_key)
+        value = dict(zip(graph.keys, graph.values(1.0), strict=True))
+        for i, member in enumerate(group.members):
+            stopped = member.fork is not None and member.fork.stopped
+            seen += stopped
+            wanted = value[member.steps[-1].state_key] if stopped else member.earned
+            assert _earned(group, i) == pytest.approx(wanted)
+    assert seen > 0
+
+
+def test_anchors_of_forks_are_the_states_that_they_begin_in():
+    groups, _ = sampled(config_of("sokoban-easy"), tasks_of("sokoban-easy"))
+    for group in groups:
+        task, start = group.trajectories[0].episode.task, group.trajectories[0].start_key
+        for member in group.members:
+            divergence = SimpleNamespace(worst_step=(member.member, 0))
+            begun = member.states_before[0]
+            assert anchor(group, divergence) == (task, "" if begun == start else begun)
+    assert any(f.fork.state != g.trajectories[0].start_key for g in groups for f in g.forks)
+
+
+def test_an_untried_first_turn_has_neither_penalty_nor_progress_credit():
+    """It was chosen among several replies."""
+    config = config_of("sokoban-easy", first="untried")
+    options = {"progress_credit": 1.0, "revisit_penalty": 0.25, "invalid_penalty": 0.5}
+    config = dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, **options))
+    groups, _ = sampled(config, tasks_of("sokoban-easy"))
+    drawn, others = [], []
+    for group in groups:
+        group.advantages = [np.zeros(len(t.turns)) for t in group.members]
+        for trajectory, rows in make_rows(config, [group]):
+            own = [a for s in rows for a, m in zip(s.advantages, s.response_mask, strict=True) if m]
+            first = len(trajectory.turns[0].reply)
+            if trajectory.fork is not None:
+                drawn += own[:first]
+                others += own[first:]
+    assert drawn and not any(drawn) and any(others)
+
+
+@pytest.mark.parametrize("aggregation", ["episode-mean", "token-mean"])
+def test_a_turn_of_a_fork_weighs_what_a_turn_from_the_start_does(aggregation):
+    """Most forks are a single turn: each as an episode of its own, they would have nine tenths of the loss."""
+    config = config_of("sokoban-easy")
+    config = dataclasses.replace(config, optim=dataclasses.replace(config.optim, aggregation=aggregation))
+    groups, _ = sampled(config, tasks_of("sokoban-easy"))
+    for group in groups:
+        group.advantages = [np.zeros(len(t.turns)) for t in group.members]
+        rows = [row for _, rows in make_rows(config, [group]) for row in rows]
+        assert group.forks and len({row.weight for row in rows}) == 1
+        tokens = sum(row.num_response_tokens for row in rows)
+        whole = 6 if aggregation == "episode-mean" else tokens
+        assert rows[0].weight * tokens == pytest.approx(whole)
+        group.forks, group.advantages = [], group.advantages[: len(group.trajectories)]
+        alone = [sum(s.weight * s.num_response_tokens for s in own) for _, own in make_rows(config, [group])]
+        if aggregation == "episode-mean":
+            assert alone == pytest.approx([1.0] * len(alone))
+
+
+class Nothing(GRPO):
+    """Takes all credit of tokens back."""
+
+    def token_advantages(self, episodes, world):
+        for _, rows in episodes:
+            for sequence in rows:
+                sequence.advantages = [0.0] * len(sequence.advantages)
+
+
+def test_an_algorithms_own_credit_of_tokens_holds_in_every_optimizer_step():
+    """The credit of actions is solved anew before each."""
+    config = config_of("sokoban-easy", credit="graph")
+    optim = dataclasses.replace(config.optim, num_minibatches=2)
+    config = dataclasses.replace(config, optim=optim, iterations=2)
+    norms = []
+    for kind in (GRPO, Nothing):
+        one = trainer(config, load_policy("tiny", "sokoban"), tasks_of("sokoban-easy"))
+        one.algorithm = kind(config)
+        norms.append(iterate(one, 0).metrics["base_gradient_norm"])
+    assert norms[0] > 0 == norms[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "share", "way_only"),
+    [
+        ("", 0.5, True),
+        ("--no-tstar", 0.0, False),
+        ("--algo ppo", 0.0, False),
+        ("--tree.nodes depth", 0.0, False),
+        ("--tree.values mean", 0.0, True),
+        ("--tree.no-enabled", 0.0, True),
+        ("--rollout.group-size 2", 0.0, True),
+        ("--graft.source divergence", 0.5, False),
+        ("--graft.loss surgical", 0.5, False),
+        ("--graft.no-enabled", 0.5, False),
+    ],
+)
+def test_what_a_preset_has_is_off_where_it_does_not_fit_what_was_asked(words, share, way_only):
+    """Only what is asked for is refused."""
+    options = {"explore.share": 0.5, "graft.source": "way", "graft.way_only": True}
+    config = for_choices(make_config("sokoban-easy", **options), words.split())
+    assert (config.explore.share, config.graft.way_only) == (share, way_only)
+    check(tyro.cli(Config, default=config, args=words.split()))
 
 
 @pytest.mark.slow

@@ -258,6 +258,12 @@ def test_graded_rewards_lead_to_the_best_one() -> None:
     assert way is not None and way.reward == 0.75 and way.steps == ((2, 0), (1, 2), (1, 3))
 
 
+def test_a_group_that_is_cut_off_in_known_states_alone_has_no_way() -> None:
+    """Shaping tells their rewards apart, and no step ends anything."""
+    tree = solved([Walk("aSa", 0.25, truncated=True), Walk("aSa", 0.0, truncated=True)])
+    assert not tree.zero_variance and tree.way() is None and tree.root.value == 0.0
+
+
 @given(st.lists(walks(rewards=[1.0]), min_size=2, max_size=4))
 def test_equal_endings_have_no_way(group: list[Walk]) -> None:
     won = [Walk(walk.states, 1.0) for walk in group]

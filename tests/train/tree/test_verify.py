@@ -138,6 +138,26 @@ def test_what_an_algorithm_takes_off_a_failed_episode_is_no_reason_to_keep_a_gra
     assert kept[0] == kept[1]
 
 
+def test_a_thought_must_earn_more_than_what_was_expected_of_a_fork_that_stopped(policy, found):
+    """Such a fork has no reward of its own."""
+    grafts, failed = make_grafts(policy, found)
+    every, sure = list(grafts.kept), [1.0] * len(grafts.kept)
+    verify(
+        grafts,
+        failed,
+        SPEC,
+        LocalEngine(policy),
+        policy.codec,
+        split="train",
+        seed="v",
+        sampling=GREEDY,
+        fallback="none",
+        earned=sure,
+    )
+    assert max(g.verified for g in every) == 1.0 and not grafts.kept
+    assert len(every) <= grafts.turns < grafts.tokens, "what was sampled is counted"
+
+
 def test_nothing_to_verify_plays_nothing(policy):
     grafts = Grafts()
     run_verify(policy, grafts, [])
