@@ -185,9 +185,9 @@ def test_a_group_without_a_tree_has_the_trees_credit():
     alike = [episode_of("ab", 1.0), episode_of("ac", 1.0, member=1)]
     base = [np.full(2, 0.7)] * 2
     assert tstar.trees([alike], 0, KLWork()) == [None]
-    assert not any(row.any() for row in tstar.value(None, base))
+    assert not any(row.any() for row in tstar.value(Group(alike), base))
     off = dataclasses.replace(config, tree=dataclasses.replace(config.tree, enabled=False))
-    assert TStar(off, None, None, None, None).value(None, base) == base
+    assert TStar(off, None, None, None, None).value(Group(alike), base) == base
 
 
 @pytest.mark.parametrize(
