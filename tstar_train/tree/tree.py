@@ -264,12 +264,15 @@ class Tree:
         parents = Counter(child for node in self.nodes for child in node.children)
         divergences = self.divergences(delta, shrink)
         spreads = [divergence.spread for divergence in divergences]
+        depths = self._lengths
+        if self.graph is not None:  # a fork begins below the start
+            depths = tuple(self.graph.depth((i, length - 1)) for i, length in enumerate(depths))
         return {
             "nodes_before": before,
             "nodes_after": after,
             "merge_ratio": 1 - after / before,
             "edges": parents.total(),
-            "depth": max(self._lengths),
+            "depth": max(depths),
             "multi_parent_nodes": sum(count > 1 for count in parents.values()),
             "zero_variance": int(self.zero_variance),
             "divergent_nodes": len(spreads),

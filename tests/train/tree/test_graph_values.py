@@ -289,6 +289,11 @@ def test_a_fork_that_stops_leads_to_the_state_and_has_no_reward() -> None:
     assert rows[2] == pytest.approx(np.array([value["x"] - value["a"], value["b"] - value["x"]]) / 0.6)
 
 
+def test_a_graph_is_as_deep_as_its_forks_reach() -> None:
+    group = [Walk("abW", 1.0), Walk("aL", 0.0), Walk("xyzL", fork=Fork("b", turn=2))]
+    assert solved(group).stats()["depth"] == 6 and solved(group[:2]).stats()["depth"] == 3
+
+
 def test_visits_of_forks_count_like_all_others() -> None:
     """From a one episode won and one lost; the fork lost too."""
     graph = forked(Walk("aW", 1.0), Walk("aL", 0.0), Walk("L", 0.0, fork=Fork("a")))
