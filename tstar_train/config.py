@@ -446,7 +446,7 @@ class Config:
     """Stop training after this many minutes of training; finished iterations count. None: no limit."""
     episodes: Annotated[int | None, FROM_1] = None
     """Stop training after this many sampled episodes, those that dynamic sampling drops included, so that algorithms can be compared at
-    equal cost. None: no limit."""
+    equal cost; with forks (--explore.share) a group counts in full, so give --turns. None: no limit."""
     turns: Annotated[int | None, FROM_1] = None
     """Stop training after this many sampled turns, those of dropped groups and of forks included, so that runs with forks can be compared
     at equal cost. None: no limit."""

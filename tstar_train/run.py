@@ -299,6 +299,13 @@ def _remark(console: Console, config: Config, number: int, result: IterationResu
             markup=False,
             highlight=False,
         )
+    if left_out := result.data.forks_failed:
+        console.print(
+            f"iteration {number}: {left_out} of its forks failed and are left out, the last: {result.data.fork_error}",
+            style="yellow",
+            markup=False,
+            highlight=False,
+        )
     if len(result.data.groups) < config.rollout.tasks_per_iteration - len(lost) and config.algo.startswith(
         "dapo"
     ):

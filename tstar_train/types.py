@@ -397,6 +397,7 @@ class IterationData:
         turns: number of sampled turns, of dropped groups, failed episodes and verified grafts too.
         tokens: number of sampled tokens in them.
         forks_failed: number of forks lost to infrastructure errors; they are in no group.
+        fork_error: error of the last of them.
         dropped_groups: number of groups that dynamic sampling dropped.
         grafts: kept and dropped.
         pairs: preference pairs that this rank trains on; empty once the policy was updated.
@@ -417,6 +418,7 @@ class IterationData:
     turns: int = 0
     tokens: int = 0
     forks_failed: int = 0
+    fork_error: str = ""
     dropped_groups: int = 0
     grafts: Grafts = field(default_factory=Grafts)
     pairs: Sequence[Graft | KeptPair] = ()
@@ -442,6 +444,7 @@ class IterationData:
             whole.turns += part.turns
             whole.tokens += part.tokens
             whole.forks_failed += part.forks_failed
+            whole.fork_error = part.fork_error or whole.fork_error
             whole.dropped_groups += part.dropped_groups
             whole.grafts.kept += part.grafts.kept
             whole.grafts.dropped += part.grafts.dropped

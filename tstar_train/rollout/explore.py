@@ -119,7 +119,8 @@ class Explorer:
 
     Forks are played in rounds, all groups side by side. A round looks at the graph of each group's states, restores some of them
     (``explore.where``), and plays on until a state that was known before the round, the end, or the horizon. A group is done when it has
-    sampled as many turns as ``rollout.group_size`` episodes would have taken, by the mean length of those from the start.
+    sampled as many turns as ``rollout.group_size`` episodes would have taken, by the mean length of those from the start, or when all its
+    forks of a round failed.
 
     Args:
         config: the run's options.
@@ -296,12 +297,18 @@ class Explorer:
             first={row: p.first for row, p in enumerate(points) if p.first is not None},
         )
         play_group(pool, [t.episode for t in trajectories], player)
+        going = {id(p.open) for p, t in zip(points, trajectories, strict=True) if not failed(t.episode)}
         for row, (point, trajectory) in enumerate(zip(points, trajectories, strict=True)):
             self._count(point.open, player.sampled[row], player.tokens[row])
             if not trajectory.turns:
                 point.open.used += 1  # so that a round never leaves the group where it was
             if failed(trajectory.episode):
                 self._data.forks_failed += 1
+                self._data.fork_error = trajectory.episode.error
+                if (
+                    id(point.open) not in going
+                ):  # the service is down: another round would wait for it as long
+                    point.open.used = math.ceil(point.open.budget)
             elif trajectory.turns:
                 trajectory.member = len(point.open.group.members)
                 point.open.group.forks.append(trajectory)

@@ -280,13 +280,14 @@ class StateGraph:
         share: dict[tuple[int, str], float] = {}
         for state in range(count):
             tried = {action: steps for (s, action), steps in taken.items() if s == state}
+            drawn = {action: sum(step.own for step in steps) for action, steps in tried.items()}
             known = {a: chances.get(state, {})[a] for a in tried if a in chances.get(state, {})}
             total = math.fsum(known.values())
             if total > 0:
                 own = {action: chance / total for action, chance in known.items()}
                 share |= {(state, action): chance for action, chance in own.items()}
             else:
-                own = {action: len(steps) / self._steps_from(state, taken) for action, steps in tried.items()}
+                own = {a: count / sum(drawn.values()) for a, count in drawn.items() if count}
             for action, chance in own.items():
                 for step in tried[action]:
                     part = chance / len(tried[action])
@@ -305,10 +306,6 @@ class StateGraph:
             (state, action): float(reach[state]) * chance * (quality[state, action] - mean[state]) / spread
             for (state, action), chance in sorted(share.items())
         }
-
-    @staticmethod
-    def _steps_from(state: int, taken: Mapping[tuple[int, str], Sequence[Passage]]) -> int:
-        return sum(len(steps) for (s, _), steps in taken.items() if s == state)
 
     def moments(self) -> tuple[float, float]:
         """Compute mean and standard deviation of the reward of an episode on the graph (undiscounted)."""

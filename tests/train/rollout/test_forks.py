@@ -566,3 +566,16 @@ def test_two_ranks_play_the_forks_of_one(tmp_path, learner):
         metrics = json.loads((out / "metrics.jsonl").read_text())
         found.append([metrics[name] for name in figures])
     assert found[0] == found[1] and found[0][3] > 0
+
+
+def test_a_group_whose_forks_all_failed_asks_a_dead_service_no_more():
+    """Each group's first round with a search waits for the service once; the iteration ends, and names the error."""
+    groups, _ = sampled(config_of("hotpotqa"), tasks_of("hotpotqa"))
+    known = queries(t for g in groups for t in g.trajectories)
+    handler = type("Handler", (CountingHandler,), {"known": frozenset(known)})
+    with listening(handler) as url:
+        config = over_http(url, first="untried")
+        _, data = sampled(config, tasks_of("hotpotqa"))
+    assert 0 < data.forks_failed <= 3 * len(groups) and "full" in data.fork_error
+    merged = IterationData.merge([IterationData(), data, IterationData()])
+    assert merged.fork_error == data.fork_error
