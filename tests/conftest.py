@@ -10,6 +10,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# No test is timed: on a busy machine any example may take its time.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 if "TSTAR_TEST_ON_GPU" not in os.environ:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
