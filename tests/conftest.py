@@ -7,14 +7,17 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
-# No test is timed: on a busy machine any example may take its time.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+if find_spec("hypothesis"):  # the adapters' environments lack it
+    from hypothesis import settings
+
+    # No test is timed: on a busy machine any example may take its time.
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
 
 if "TSTAR_TEST_ON_GPU" not in os.environ:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
