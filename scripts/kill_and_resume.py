@@ -291,7 +291,7 @@ def curves(out: Path) -> dict[str, list[tuple[int, float]]]:
 def combinations(
     algorithms: list[str] | None, tstar: bool | None, further: list[str] | None
 ) -> list[tuple[str, str, list[str]]]:
-    """What is run: the algorithm, what is shown of T-STAR, and the options; everything where nothing is chosen."""
+    """List the combinations to run: the algorithm, what is shown of T-STAR, and the options; everything where nothing is chosen."""
     everything = algorithms is None and tstar is None and further is None
     if algorithms is None and further is None:
         algorithms = ALGORITHMS

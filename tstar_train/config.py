@@ -395,7 +395,7 @@ RENAMED_OPTIONS = {
 RENAMED_VALUES = {"optim.precision": {"single": "float32", "half": "bfloat16"}}
 
 
-# What runs did before an option existed, where that is not its default.
+# Behaviour of runs from before an option existed, where that is not its default.
 DONE_BEFORE = {"graft.keep": "iteration"}
 
 

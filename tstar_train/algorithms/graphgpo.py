@@ -13,7 +13,7 @@ from tstar_train.algorithms.base import Advantages, Algorithm, whole_episode
 if TYPE_CHECKING:
     from tstar_train.types import Trajectory
 
-# What the last step of an episode leads to; state keys are texts, so no state is one of these.
+# Outcomes of the last step of an episode; state keys are texts, so no state is one of these.
 WON, LOST = ("won",), ("lost",)
 
 

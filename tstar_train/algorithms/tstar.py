@@ -133,31 +133,31 @@ class TStar:
             Per group by state and action; None without a tree, or with ``explore.credit`` rows.
         """
         found: list[dict[int, dict[str, float]] | None] = [None] * len(groups)
+        if not self._config.forks or self._config.explore.credit != "graph":
+            return found
         contexts, actions, places = [], [], []
         for n, group in enumerate(groups):
-            graph = None if group.tree is None else group.tree.graph
-            if graph is None or not self._config.forks or self._config.explore.credit != "graph":
+            if group.tree is None or group.tree.graph is None:
                 continue
-            found[n] = {}
+            of_group: dict[int, dict[str, float]] = {}
+            found[n] = of_group
             require_listed(
                 self._config, group.trajectories[0].episode.env, group.trajectories[0].start_actions
             )
-            if group.tree is not None and group.tree.zero_variance:
+            if group.tree.zero_variance:
                 continue
-            members, tried, first = group.members, graph.tried(), graph.first_visits()
+            members, tried, first = group.members, group.tree.graph.tried(), group.tree.graph.first_visits()
             for state, listed in tried.items():
                 i, t = first[state]
                 context = members[i].turns[t].context
                 if listed and len(context) + self._config.rollout.max_tokens <= self._engine.limit:
                     contexts.append(context)
                     actions.append(listed)
-                    places.append((n, state))
+                    places.append((of_group, state))
         if contexts:
             scored = action_logprobs(self._engine, self._codec, contexts, actions)
-            for (n, state), logprobs in zip(places, scored, strict=True):
-                of_group = found[n]
-                if of_group is not None:
-                    of_group[state] = {action: math.exp(p) for action, p in logprobs.items()}
+            for (of_group, state), logprobs in zip(places, scored, strict=True):
+                of_group[state] = {action: math.exp(p) for action, p in logprobs.items()}
         return found
 
     def _of_actions(self, tree: Tree, chances: Mapping[int, Mapping[str, float]], horizon: int) -> Advantages:

@@ -74,29 +74,40 @@ class Visit:
 
 @dataclass
 class OpenGroup:
-    """Group that still samples forks."""
+    """Group that still samples forks.
+
+    Attributes:
+        group: its trajectories so far.
+        budget: number of turns that it may sample.
+        used: number of turns that it sampled.
+        horizon: of its task, in steps.
+        chances: the policy's probabilities of listed actions, by state, as far as they were asked for.
+    """
 
     group: Group
     budget: float
     used: int
     horizon: int
-    visits: dict[str, Visit] = field(default_factory=dict)
-    tried: dict[str, set[str]] = field(default_factory=dict)
     chances: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.look()
+
+    def look(self) -> None:
+        """Take the states of its trajectories up: their graph, earliest visits and tried actions."""
+        members = self.group.members
+        self.graph = StateGraph(members, members[0].start_key)
+        keys = self.graph.keys
+        self.tried = {keys[state]: set(actions) for state, actions in self.graph.tried().items()}
+        self.visits: dict[str, Visit] = {}
+        for state, (i, t) in self.graph.first_visits().items():
+            actions = members[i].turns[t - 1].next_actions if t else members[i].start_actions
+            self.visits[keys[state]] = Visit(members[i], t, members[i].before + t, actions)
 
     @property
     def forks_now(self) -> int:
         """Number of forks of the next round: at most three, and a quarter of the remaining turns."""
         return min(MOST_A_ROUND, max(1, int((self.budget - self.used) // 4)))
-
-    def add(self, trajectory: Trajectory) -> None:
-        """Take a trajectory's states and actions up."""
-        for turn, (state, step) in enumerate(zip(trajectory.states_before, trajectory.steps, strict=True)):
-            depth = trajectory.before + turn
-            actions = trajectory.start_actions if turn == 0 else trajectory.turns[turn - 1].next_actions
-            if state not in self.visits or depth < self.visits[state].depth:
-                self.visits[state] = Visit(trajectory, turn, depth, actions)
-            self.tried.setdefault(state, set()).add(step.action)
 
 
 @dataclass
@@ -180,19 +191,16 @@ class Explorer:
             budget = self._config.rollout.group_size * sum(lengths) / len(lengths)
             group.horizon = env.horizon
             opened.append(OpenGroup(group, budget, sum(lengths), env.horizon))
-            for trajectory in group.trajectories:
-                opened[-1].add(trajectory)
         return opened
 
     def _points(self, one: OpenGroup, prompt: str, seed: str, repeats: Mapping[int, int]) -> list[_Point]:
         """Choose the states that a group's next forks begin in; a group without any is done."""
-        root = one.group.trajectories[0]
-        graph = StateGraph(one.group.members, root.start_key)
-        states = [key for key in graph.keys if one.visits[key].depth < one.horizon - 1]
-        weights = dict(zip(states, self.weights(one, graph, states, prompt), strict=True))
+        one.look()
+        root, known = one.group.trajectories[0], frozenset(one.graph.keys)
+        states = [key for key in one.graph.keys if one.visits[key].depth < one.horizon - 1]
+        weights = dict(zip(states, self.weights(one, states, prompt), strict=True))
         random = StableRandom(f"{seed}/{root.episode.task}/{repeats[root.group]}/states")
         points: list[_Point] = []
-        known = frozenset(graph.keys)
         for _ in range(one.forks_now):
             left = [state for state in states if weights[state] > 0]
             if not left:
@@ -209,19 +217,18 @@ class Explorer:
             one.used = math.ceil(one.budget)
         return points
 
-    def weights(self, one: OpenGroup, graph: StateGraph, states: Sequence[str], prompt: str) -> list[float]:
+    def weights(self, one: OpenGroup, states: Sequence[str], prompt: str) -> list[float]:
         """Weigh states by ``explore.where``, one number from 0 each.
 
         Args:
             one: the group.
-            graph: of its trajectories so far.
-            states: keys of states of the graph.
+            states: keys of states of its graph.
             prompt: the environment's rules.
         """
         if self._options.where == "uniform":
             return [1.0] * len(states)
+        graph, reach = one.graph, one.graph.reach(one.horizon)
         place = {key: n for n, key in enumerate(graph.keys)}
-        reach = graph.reach(one.horizon)
         if self._options.where == "reach":
             return [float(reach[place[s]] / (graph.visits[place[s]] + 1)) for s in states]
         self._score(one, states, prompt)
@@ -312,7 +319,6 @@ class Explorer:
             elif trajectory.turns:
                 trajectory.member = len(point.open.group.members)
                 point.open.group.forks.append(trajectory)
-                point.open.add(trajectory)
 
     def _with_untried(
         self, points: Sequence[_Point], pool: GroupEnv, seed: str, repeats: Mapping[int, int]

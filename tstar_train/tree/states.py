@@ -170,13 +170,7 @@ class StateGraph:
     @property
     def compares(self) -> bool:
         """True if trajectories that the policy's own steps lead to from the start earned different rewards."""
-        reached = np.zeros(len(self.keys), dtype=bool)
-        reached[self.start] = True
-        while True:
-            wider = reached | (self._moves[reached].sum(axis=0) > 0)
-            if np.array_equal(wider, reached):
-                break
-            reached = wider
+        reached = _closure(self._moves > 0, np.arange(len(self.keys)) == self.start)
         last = {step.member[0]: step for step in self.passages}
         known = [
             reward
@@ -392,18 +386,20 @@ def _solved(moves: NDArray[np.float64], ends: NDArray[np.float64], gamma: float)
         ends: mean reward at ends over all steps from a state, shape (states,).
         gamma: discount per step.
     """
-    leaving = moves.sum(axis=1) < 1 - 1e-12
-    known = leaving.copy()
-    while True:  # states from which some end can be reached
-        wider = leaving | (moves[:, known].sum(axis=1) > 0)
-        if np.array_equal(wider, known):
-            break
-        known = wider
+    # States from which some end can be reached.
+    known = _closure(moves.T > 0, moves.sum(axis=1) < 1 - 1e-12)
     solved = np.zeros(len(ends))
     if known.any():
         inside = moves[np.ix_(known, known)]
         solved[known] = np.linalg.solve(np.eye(len(inside)) - gamma * inside, gamma * ends[known])
     return solved
+
+
+def _closure(edges: NDArray[np.bool_], found: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Add all states that edges lead to from the found ones; edges are of shape (from, to)."""
+    while not np.array_equal(wider := found | edges[found].any(axis=0), found):
+        found = wider
+    return found
 
 
 def _reached(moves: NDArray[np.float64], start: int, horizon: int) -> NDArray[np.float64]:

@@ -6,20 +6,19 @@ import copy
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 import torch
-from loopback import QuietHandler, listening
+from embedded_service import EmbeddedHandler
+from loopback import listening
 from policies import trainer
 from service_process import ServiceProcess
 from train_process import TrainProcess, run
 
 from tstar_envs import Episode, InfrastructureError
-from tstar_envs.envs.search_qa.search import EmbeddedSearcher
 from tstar_envs.envs.search_qa.service import HttpSearcher
-from tstar_envs.envs.search_qa.tasks import MINI_FOLDER
 from tstar_train.config import Config, GraftConfig, RolloutConfig, TreeConfig
 from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, differences, measure, paired_difference, play_held_out
@@ -36,7 +35,6 @@ pytestmark = pytest.mark.skipif(
 )
 TASKS = [f"hotpotqa-mini-train-{n:04d}" for n in range(4)]
 SIZE = 4
-EMBEDDED = EmbeddedSearcher(MINI_FOLDER / "corpus.jsonl.gz")
 
 
 @contextmanager
@@ -47,25 +45,11 @@ def service(busy: Callable[[int], bool], count: list[int] | None = None) -> Iter
     """
     asked = 0
 
-    class Handler(QuietHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
+    class Handler(EmbeddedHandler):
+        def busy(self, queries: Sequence[str]) -> bool:
             nonlocal asked
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             asked += 1
-            rows = EMBEDDED.search(body["queries"], body["topk"])
-            hits = [
-                [{"document": {"id": p.id, "contents": f'"{p.title}"\n{p.text}'}, "score": 1.0} for p in row]
-                for row in rows
-            ]
-            status, content = (503, {"detail": "full"}) if busy(asked) else (200, {"result": hits})
-            text = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.send_header("Retry-After", "30")
-            self.end_headers()
-            self.wfile.write(text)
+            return busy(asked)
 
     try:
         with listening(Handler) as url:

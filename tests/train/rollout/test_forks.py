@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -14,13 +15,12 @@ import numpy as np
 import pytest
 import torch
 import tyro
-from loopback import QuietHandler, listening
+from embedded_service import EmbeddedHandler
+from loopback import listening
 from policies import Given, trainer
 
 from tstar_envs import UnknownOption, find_entry, prompt_of
-from tstar_envs.envs.search_qa.search import EmbeddedSearcher
 from tstar_envs.envs.search_qa.service import HttpSearcher
-from tstar_envs.envs.search_qa.tasks import MINI_FOLDER
 from tstar_train.algorithms import algorithm_class
 from tstar_train.algorithms.grpo import GRPO
 from tstar_train.algorithms.tstar import TStar, _earned
@@ -178,28 +178,15 @@ def test_forks_do_not_depend_on_the_groups_beside_them():
         ]
 
 
-class CountingHandler(QuietHandler):
-    """The embedded searcher over HTTP; counts queries, and answers 503 to unknown ones, if it is said which are known."""
+class CountingHandler(EmbeddedHandler):
+    """Counts queries, and answers 503 to unknown ones, if it is said which are known."""
 
-    embedded = EmbeddedSearcher(MINI_FOLDER / "corpus.jsonl.gz")
     asked = 0
     known: frozenset[str] | None = None
 
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        type(self).asked += len(body["queries"])
-        rows = self.embedded.search(body["queries"], body["topk"])
-        hits = [
-            [{"document": {"id": p.id, "contents": f'"{p.title}"\n{p.text}'}, "score": 1.0} for p in row]
-            for row in rows
-        ]
-        busy = self.known is not None and not self.known.issuperset(f"search[{q}]" for q in body["queries"])
-        status, content = (503, {"detail": "full"}) if busy else (200, {"result": hits})
-        text = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
+    def busy(self, queries: Sequence[str]) -> bool:
+        type(self).asked += len(queries)
+        return self.known is not None and not self.known.issuperset(f"search[{q}]" for q in queries)
 
 
 def over_http(url: str, **explore) -> Config:
@@ -323,7 +310,7 @@ def test_the_weights_are_those_of_the_definition():
         options = config_of(env, where=where)
         explorer = Explorer(options, spec, engine, policy.codec, sampling, IterationData())
         opened = explorer.opened([group], spec.group([task], 1, "train"))
-        found[where] = dict(zip(graph.keys, explorer.weights(opened[0], graph, graph.keys, ""), strict=True))
+        found[where] = dict(zip(graph.keys, explorer.weights(opened[0], graph.keys, ""), strict=True))
     assert set(found["uniform"].values()) == {1.0}
     for s, key in enumerate(graph.keys):
         assert found["reach"][key] == pytest.approx(reach[s] / (graph.visits[s] + 1))

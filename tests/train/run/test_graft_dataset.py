@@ -80,7 +80,7 @@ def weights(one) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in one.policy.model.parameters()])
 
 
-# What is drawn.
+# The draw.
 
 
 @given(st.integers(0, 40), st.integers(0, 50), st.integers(0, 10**6))
@@ -119,7 +119,7 @@ def test_what_is_kept(made, keep):
     assert own.draw(99, "") == iterations[-1]
 
 
-# What an iteration does with it.
+# Its use in an iteration.
 
 
 def test_without_grafts_of_its_own_an_iteration_learns_from_the_set():
@@ -184,7 +184,7 @@ ONE_BATCH = dataclasses.replace(SMALL, optim=OptimConfig(learning_rate=1e-4, epo
 
 
 def second_rank(world):
-    """What the other rank does in the test below: the same."""
+    """The other rank of the test below, which does the same."""
     other = small(ONE_BATCH, world=world)
     world.gather(drawn_at(other, 4, 2).pairs)
     iterate(other, 3)
@@ -210,7 +210,7 @@ def test_two_ranks_draw_and_learn_as_one_does():
     assert (weights(shared) - weights(small(ONE_BATCH))).abs().max() > 1e-4
 
 
-# What is saved.
+# The saved set.
 
 
 def test_a_saved_set_is_read_again_and_its_bytes_are_the_same(tmp_path):

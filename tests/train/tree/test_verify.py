@@ -81,7 +81,7 @@ def play_by_hand(policy, one, failed):
         begun = []
 
 
-def run_verify(policy, grafts, failed, fallback="z_plus"):
+def run_verify(policy, grafts, failed, fallback="z_plus", **more):
     verify(
         grafts,
         failed,
@@ -92,6 +92,7 @@ def run_verify(policy, grafts, failed, fallback="z_plus"):
         seed="v",
         sampling=GREEDY,
         fallback=fallback,
+        **more,
     )
 
 
@@ -142,18 +143,7 @@ def test_a_thought_must_earn_more_than_what_was_expected_of_a_fork_that_stopped(
     """Such a fork has no reward of its own."""
     grafts, failed = make_grafts(policy, found)
     every, sure = list(grafts.kept), [1.0] * len(grafts.kept)
-    verify(
-        grafts,
-        failed,
-        SPEC,
-        LocalEngine(policy),
-        policy.codec,
-        split="train",
-        seed="v",
-        sampling=GREEDY,
-        fallback="none",
-        earned=sure,
-    )
+    run_verify(policy, grafts, failed, "none", earned=sure)
     assert max(g.verified for g in every) == 1.0 and not grafts.kept
     assert len(every) <= grafts.turns < grafts.tokens, "what was sampled is counted"
 
