@@ -343,7 +343,9 @@ def new_episode(
     )
 
 
-def play_group(group: GroupEnv, episodes: Sequence[Episode], player: Player) -> None:
+def play_group(
+    group: GroupEnv, episodes: Sequence[Episode], player: Player, at_once: int | None = None
+) -> None:
     """Roll out a group of episodes in lockstep and record them.
 
     If a row's infrastructure fails, its episode ends without a result (``ended`` is ``error``) and the others continue.
@@ -368,25 +370,21 @@ def play_group(group: GroupEnv, episodes: Sequence[Episode], player: Player) -> 
         group: environments, one per row, after a reset or replay.
         episodes: one per row, begun.
         player: chooses the replies.
+        at_once: maximum number of rows that play side by side; the others begin as rows end. None: all.
     """
-    while rows := [row for row, running in enumerate(group.running) if running]:
+    while rows := [row for row, running in enumerate(group.running) if running][:at_once]:
         replies = player.replies(rows)
         for row in rows:
             if row not in replies:
                 group.drop(row)
-        observations, rewards, terminated, truncated, infos = group.step(
-            [replies.get(r) for r in range(len(group))], tolerant=True
-        )
+        results = group.step_rows(replies, tolerant=True)
         for row, reply in replies.items():
-            observation, reward, info, error = observations[row], rewards[row], infos[row], group.errors[row]
+            error = group.errors[row]
             if error is not None:
                 episodes[row].fail(error)
                 continue
-            if observation is None or reward is None or info is None:
-                raise RuntimeError(f"row {row} was stepped but gave no result")
-            result = StepResult(
-                observation, reward, bool(terminated[row] or truncated[row]), bool(terminated[row]), info
-            )
+            observation, reward, terminated, truncated, info = results[row]
+            result = StepResult(observation, reward, terminated or truncated, terminated, info)
             write_step(episodes[row], reply, result)
             player.played(row, result)
 

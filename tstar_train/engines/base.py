@@ -78,7 +78,10 @@ def require_room(
 
 
 class Engine(Protocol):
-    """Samples replies and computes log-probabilities with the current weights."""
+    """Samples replies and computes log-probabilities with the current weights.
+
+    An engine that keeps the caches of so many rows only has that number as ``rows_at_once``: more are not played side by side.
+    """
 
     @property
     def limit(self) -> int:

@@ -6,6 +6,8 @@ is kept between turns under its row's key.
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
@@ -14,11 +16,12 @@ from torch import Tensor
 
 from tstar_train.engines import trie
 from tstar_train.engines.base import Sample, inverse_cdf, require_room, rooms, uniform_noise
-from tstar_train.engines.trie import Text, Trie, activations_in, feed
+from tstar_train.engines.trie import Text, Trie, activations_in, deal, feed
 from tstar_train.finite import require_finite
 from tstar_train.policy.kv import (
     RaggedCache,
     cache_bytes_per_token,
+    common_prefix,
     context_limit,
     hidden_states,
     output_logits,
@@ -28,6 +31,7 @@ from tstar_train.policy.model import Policy
 
 _CAPACITY = 256  # initial positions per row
 _SHRINK_BELOW = 0.5  # share of running rows at which finished rows are dropped; the copy costs about as much as two tokens
+_LOOK = 8  # tokens on a GPU between two looks at which rows have ended
 _KEPT_SHARE = 0.25  # maximum share of the key-value memory for kept contexts, and for kept rows of a rollout
 
 
@@ -46,6 +50,7 @@ class LocalEngine:
         batch: maximum number of rows decoded side by side, within ``gib``.
         most_kept: maximum number of cached tokens of contexts, and of finished rows.
         trie: contexts whose keys and values are cached.
+        steps_between_looks: number of sampled tokens between two looks at which rows have ended; a look waits for the device.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class LocalEngine:
         self._model = policy.model
         self._ends = policy.codec.ends
         self._pad = policy.codec.pad
+        self.steps_between_looks = 1 if policy.model.device.type == "cpu" else _LOOK
         self._limit = context_limit(policy.model.config, limit)
         itemsize = policy.model.dtype.itemsize
         self.batch = rows_that_fit(policy.model.config, itemsize, self._limit, batch, gib)
@@ -75,6 +81,11 @@ class LocalEngine:
     def limit(self) -> int:
         """See ``Engine``."""
         return self._limit
+
+    @property
+    def rows_at_once(self) -> int | None:
+        """See ``Engine``."""
+        return self.batch
 
     @property
     def shares_weights(self) -> bool:
@@ -111,10 +122,10 @@ class LocalEngine:
         """See ``Engine``."""
         room = rooms(contexts, seeds, copies, max_tokens, self._limit)
         if keys is not None and copies == 1 and len(contexts) <= self.batch:
-            cache, ids, logits = self._resume([list(c) for c in contexts], keys)
+            cache, logits = self._resume([list(c) for c in contexts], keys)
             samples = self._decode(cache, logits, seeds, room, temperature)
             # The last token of a reply is sampled but not yet fed, so it is not in the cache.
-            self._kept = {k: (r, ids[r] + samples[r].ids[:-1]) for r, k in enumerate(keys)}
+            self._kept = {k: (r, [*contexts[r], *samples[r].ids[:-1]]) for r, k in enumerate(keys)}
             return samples
         samples = []
         for part in self._parts(contexts, [copies * tokens if copies > 1 else tokens for tokens in room]):
@@ -183,33 +194,72 @@ class LocalEngine:
         if self.trie.slots > self.most_kept:
             self.trie = Trie(self._model, self._pad)
 
-    def _resume(
-        self, contexts: list[list[int]], keys: Sequence[Hashable]
-    ) -> tuple[RaggedCache, list[list[int]], Tensor]:
-        """Select these rows of the kept cache, feed their new tokens, and return the logits after each context."""
-        found = [self._kept.get(key) for key in keys]
-        usable = self._cache is not None and all(
-            kept is not None and len(kept[1]) < len(c) and c[: len(kept[1])] == kept[1]
-            for kept, c in zip(found, contexts, strict=True)
-        )
-        if self._cache is not None and usable:
-            self._leave(keys)
-            self._cache.select(torch.tensor([kept[0] for kept in found if kept is not None]))
-            # The cache of a row that ended early in the last decode is longer than its ids; the excess is overwritten.
-            self._cache.lengths = torch.tensor(
-                [len(kept[1]) for kept in found if kept is not None], device=self._model.device
-            )
-            new = [c[len(kept[1]) :] for kept, c in zip(found, contexts, strict=True) if kept is not None]
-        else:
-            # Members of a group are often in the same state: equal contexts are computed once.
-            rows = {context: number for number, context in enumerate(dict.fromkeys(map(tuple, contexts)))}
-            which = torch.tensor([rows[tuple(context)] for context in contexts])
-            self._left = []
-            self._cache = RaggedCache(self._model, len(rows), _CAPACITY, self._limit)
-            logits = self._feed(self._cache, [list(context) for context in rows])
-            self._cache.select(which)
-            return self._cache, contexts, logits[which]
-        return self._cache, contexts, self._feed(self._cache, new)
+    def _resume(self, contexts: list[list[int]], keys: Sequence[Hashable]) -> tuple[RaggedCache, Tensor]:
+        """Give each row the longest cached prefix of its context, feed the rest, and return the logits after each context."""
+        found = self._prefixes(contexts, keys)
+        # In the ordinary turn every row goes on where it was.
+        passes: list[list[int]] = [list(range(len(contexts)))]
+        if not all(text is not None and shared == len(text.ids) for text, shared in found):
+            # Members of a group are often in the same state: equal contexts are computed once. Rows with much to compute are apart from
+            # those with little, which would be padded to it.
+            best: dict[tuple[int, ...], int] = {}
+            for row in sorted(range(len(contexts)), key=lambda row: found[row][1]):
+                best[tuple(contexts[row])] = row
+            counts = {row: len(contexts[row]) - found[row][1] for row in best.values()}
+            passes = deal(counts, lambda width: len(counts))
+        order = [row for rows in passes for row in rows]
+        cache = self._gathered([found[row] for row in order], keys)
+        ends = list(itertools.accumulate(map(len, passes)))
+        slices = [slice(end - len(rows), end) for end, rows in zip(ends, passes, strict=True)]
+        logits = self._feed(cache, [contexts[row][found[row][1] :] for row in order], slices)
+        if order != list(range(len(contexts))):
+            place = {tuple(contexts[row]): number for number, row in enumerate(order)}
+            which = torch.tensor([place[tuple(context)] for context in contexts])
+            cache.select(which)
+            logits = logits[which]
+        self._cache = cache
+        return cache, logits
+
+    def _prefixes(self, contexts: list[list[int]], keys: Sequence[Hashable]) -> list[tuple[Text | None, int]]:
+        """Find the cached row whose beginning each context shares, with the number of shared tokens; its own row if it is known."""
+        texts = self.texts()
+        if not texts:
+            return [(None, 0)] * len(contexts)
+        own = dict(zip(self._kept, texts, strict=False))
+        searched = not all(key in own for key in keys)
+        order = sorted(texts, key=lambda text: text.ids) if searched else []
+        found: list[tuple[Text | None, int]] = []
+        for context, key in zip(contexts, keys, strict=True):
+            given = tuple(context)
+            if key in own:
+                near = [own[key]]
+            else:
+                place = bisect_left(order, given, key=lambda text: text.ids)
+                near = order[max(0, place - 1) : place + 1]
+            shared = [_shared(given, text.ids) for text in near]
+            best = shared.index(max(shared))
+            found.append((near[best], shared[best]))
+        return found
+
+    def _gathered(self, sources: Sequence[tuple[Text | None, int]], keys: Sequence[Hashable]) -> RaggedCache:
+        """Make the cache of a turn, whose rows begin with these prefixes."""
+        old = self._cache
+        if old is None or not any(shared for _, shared in sources):
+            if old is not None:
+                self._leave(keys)
+            return RaggedCache(self._model, len(sources), _CAPACITY, self._limit)
+        self._leave(keys)
+        # The rows of finished episodes are in other caches. A row that ended early is longer than its ids; the excess is overwritten.
+        here = [
+            (text.row, shared) if text is not None and text.cache is old else (0, 0)
+            for text, shared in sources
+        ]
+        old.select(torch.tensor([row for row, _ in here]))
+        old.lengths = torch.tensor([shared for _, shared in here], device=self._model.device)
+        for row, (text, shared) in enumerate(sources):
+            if text is not None and text.cache is not old and shared:
+                old.put(slice(row, row + 1), text.cache.beginning(text.row, shared))
+        return old
 
     def _leave(self, going_on: Sequence[Hashable]) -> None:
         """Keep the caches of rows that have ended, if ``keep_rows`` is set and memory allows."""
@@ -224,9 +274,17 @@ class LocalEngine:
         part = self._cache.part(torch.tensor([row for row, _ in others], dtype=torch.long))
         self._left += [Text(tuple(ids), part, row) for row, (_, ids) in enumerate(others)]
 
-    def _feed(self, cache: RaggedCache, new: list[list[int]]) -> Tensor:
-        """Append ids to each row and return the logits after the last, shape (rows, vocabulary)."""
-        return self._logits(feed(self._model, activations_in(self._model), cache, new, self._pad))
+    def _feed(
+        self, cache: RaggedCache, new: list[list[int]], apart: Sequence[slice] = (slice(None),)
+    ) -> Tensor:
+        """Append ids to each row and return the logits after the last, shape (rows, vocabulary).
+
+        Args:
+            cache: with as many rows as ``new``.
+            new: ids of each row.
+            apart: rows that are padded to one another.
+        """
+        return self._logits(feed(self._model, activations_in(self._model), cache, new, self._pad, apart))
 
     def _logits(self, hidden: Tensor) -> Tensor:
         return output_logits(self._model, hidden)
@@ -241,51 +299,66 @@ class LocalEngine:
         ends: Collection[int] = (),
     ) -> list[Sample]:
         """Sample until every row has ended or has its maximum number of tokens, ``most``."""
-        last = torch.tensor(sorted({*self._ends, *ends}), device=self._model.device)
+        device = self._model.device
+        last = torch.tensor(sorted({*self._ends, *ends}), device=device)
         rows, max_tokens = len(seeds), max(most)
         noise = (
-            torch.from_numpy(np.stack([uniform_noise(seed, max_tokens) for seed in seeds]))
+            torch.from_numpy(np.stack([uniform_noise(seed, max_tokens) for seed in seeds])).to(device)
             if temperature
             else None
         )
-        ids = torch.full((rows, max_tokens), self._pad, dtype=torch.long, device=self._model.device)
-        logprobs = torch.zeros((rows, max_tokens), device=self._model.device)
-        lengths = torch.tensor(most)
-        bounds = lengths.to(self._model.device)
+        ids = torch.full((rows, max_tokens), self._pad, dtype=torch.long, device=device)
+        logprobs = torch.zeros((rows, max_tokens), device=device)
+        bounds = torch.tensor(most, device=device)
+        lengths = bounds.clone()
         # Rows still computed; they move to a smaller cache once half of them have ended.
-        work, live = cache, torch.arange(rows)
-        running = torch.ones(rows, dtype=torch.bool, device=self._model.device)
+        work, live = cache, torch.arange(rows, device=device)
+        running = torch.ones(rows, dtype=torch.bool, device=device)
+        # A GPU computes ahead of Python, which must not wait for it at every token.
+        every = self.steps_between_looks
+        longest = int(cache.lengths.max()) if every > 1 else 0
         for step in range(max_tokens):
             scaled = torch.log_softmax(logits / temperature if temperature else logits, dim=-1)
             if noise is None:
                 token = scaled.argmax(dim=-1)
             else:
-                token = inverse_cdf(scaled, noise[live, step, None].to(scaled.device))[:, 0]
+                token = inverse_cdf(scaled, noise[live, step, None])[:, 0]
             token = torch.where(running, token, self._pad)
             ids[live, step] = token
             logprobs[live, step] = scaled.gather(-1, token[:, None])[:, 0]
             ended = running & (torch.isin(token, last) | (bounds[live] == step + 1))
-            lengths[live[ended.cpu()]] = step + 1
+            lengths[live] = torch.where(ended, step + 1, lengths[live])
             running = running & ~ended
-            left = int(running.sum())
-            if step + 1 == max_tokens or not left:
+            if step + 1 == max_tokens:
                 break
-            if left <= _SHRINK_BELOW * len(live):
-                if work is not cache:
-                    cache.absorb(live, work)
-                    work = cache  # frees the old part before the new one is made
-                live, token = live[running.cpu()], token[running]
-                work, running = cache.part(live), running[running]
-            positions, seen = work.place(1)
+            if (step + 1) % every == 0:
+                left = int(running.sum())
+                if not left:
+                    break
+                if left <= _SHRINK_BELOW * len(live):
+                    if work is not cache:
+                        cache.absorb(live, work)
+                        work = cache  # frees the old part before the new one is made
+                    live, token = live[running], token[running]
+                    work, running = cache.part(live), running[running]
+            span = min(longest + step + 1, self._limit) if every > 1 else None
+            positions, seen = work.place(1, span=span)
             hidden = hidden_states(self._model, token[:, None], positions, seen, work)
             # Finished rows do not advance: their last token is fed again at the same position, and the result is unused.
             work.lengths = work.lengths + running.long()
             logits = self._logits(hidden[:, 0])
         if work is not cache:
             cache.absorb(live, work)
-        own = torch.arange(max_tokens) < lengths[:, None]
-        require_finite(logprobs.cpu()[own], "the log-probabilities of sampled tokens")
-        ids_list, logprob_list = ids.tolist(), logprobs.tolist()
+        counts, said = lengths.cpu(), logprobs.cpu()
+        require_finite(
+            said[torch.arange(max_tokens) < counts[:, None]], "the log-probabilities of sampled tokens"
+        )
         return [
-            Sample(i[:n], p[:n]) for i, p, n in zip(ids_list, logprob_list, lengths.tolist(), strict=True)
+            Sample(i[:n], p[:n]) for i, p, n in zip(ids.tolist(), said.tolist(), counts.tolist(), strict=True)
         ]
+
+
+def _shared(context: tuple[int, ...], ids: tuple[int, ...]) -> int:
+    """Count the tokens of a context that need not be computed again; its last is, for its logits."""
+    most = min(len(ids), len(context) - 1)
+    return most if context[:most] == ids[:most] else common_prefix(context[:most], ids)

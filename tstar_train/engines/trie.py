@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -53,7 +54,12 @@ def in_passes(takes: Activations, counts: Sequence[int], before: Sequence[int]) 
 
 
 def feed(
-    model: PreTrainedModel, takes: Activations, cache: RaggedCache, new: Sequence[Sequence[int]], pad: int
+    model: PreTrainedModel,
+    takes: Activations,
+    cache: RaggedCache,
+    new: Sequence[Sequence[int]],
+    pad: int,
+    apart: Sequence[slice] = (slice(None),),
 ) -> Tensor:
     """Append ids to each row and return the model's last hidden state of each, shape (rows, width).
 
@@ -65,19 +71,26 @@ def feed(
         cache: cache with as many rows as ``new``.
         new: at least one id for each row.
         pad: padding id.
+        apart: slices of rows that are never in one forward pass, in order.
 
     Raises:
         UnknownOption: see ``RaggedCache.place``.
     """
     counts, before = [len(ids) for ids in new], cache.lengths.tolist()
     cache.make_room(max(counts))  # grow once for all passes
+    passes = [
+        slice(part.start + first, part.stop + first)
+        for some in apart
+        for first in [some.start or 0]
+        for part in in_passes(takes, counts[some], before[some])
+    ]
     last = [
         _together(model, cache, rows, new[rows], pad)
         if rows.stop - rows.start > 1
         else _alone(
             model, cache, rows, new[rows.start], pad, takes.tokens(before[rows.start] + counts[rows.start])
         )
-        for rows in in_passes(takes, counts, before)
+        for rows in passes
     ]
     return last[0] if len(last) == 1 else torch.cat(last)
 
@@ -108,6 +121,7 @@ Ids = tuple[int, ...]
 
 _TAIL = 16  # a context with at most this many tokens beyond a text is a branch of it; other contexts become texts themselves
 _MOST = 1 << 14  # maximum number of padded tokens of a forward pass with several rows
+_AT_TEXT = np.empty(0, dtype=np.int64)  # path of a text's own tokens
 CALL_COST = 48  # overhead of a forward pass, in tokens of a tiny model
 
 
@@ -136,7 +150,9 @@ class Node:
 
     __slots__ = ("cache", "children", "hidden", "length", "logprobs", "path", "row", "seen", "token")
 
-    def __init__(self, cache: TreeCache, row: int, seen: int, path: Ids, length: int, token: int) -> None:
+    def __init__(
+        self, cache: TreeCache, row: int, seen: int, path: NDArray[np.int64], length: int, token: int
+    ) -> None:
         self.cache, self.row, self.seen, self.path, self.length, self.token = (
             cache,
             row,
@@ -206,7 +222,7 @@ class Trie:
         for context, (row, seen) in found.items():
             if context in own:
                 continue
-            node = Node(cache, row, seen, (), seen, -1)
+            node = Node(cache, row, seen, _AT_TEXT, seen, -1)
             for token in context[seen:]:
                 node = self.child(node, token)
             self.roots[context] = node
@@ -216,7 +232,7 @@ class Trie:
         """Add a token after a node; it has no hidden state before the next ``compute``."""
         found = node.children.get(token)
         if found is None:
-            path = (*node.path, node.cache.reserve(node.row))
+            path = np.append(node.path, node.cache.reserve(node.row))
             found = node.children[token] = Node(node.cache, node.row, node.seen, path, node.length + 1, token)
             self._new.append(found)
         return found
@@ -230,7 +246,7 @@ class Trie:
             by_cache[node.cache][node.row].append(node)
         self._new = []
         for cache, rows in by_cache.items():
-            span = max(node.path[-1] for nodes in rows.values() for node in nodes) + 1
+            span = max(int(node.path[-1]) for nodes in rows.values() for node in nodes) + 1
 
             def fitting(width: int, span: int = span) -> int:
                 return min(_MOST // width, self._takes.rows(width, span))
@@ -256,7 +272,7 @@ class Trie:
             hidden = feed(self._model, self._takes, part, new, self._pad)
             cache.absorb(torch.tensor([own[text] for text in new], device=self.device), part)
             for text, state in zip(new, hidden, strict=True):
-                node = self.roots[text] = Node(cache, own[text], len(text), (), len(text), text[-1])
+                node = self.roots[text] = Node(cache, own[text], len(text), _AT_TEXT, len(text), text[-1])
                 node.hidden = state
 
     def _feed(self, cache: TreeCache, rows: dict[int, list[Node]]) -> None:

@@ -6,7 +6,9 @@ import copy
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache
@@ -176,12 +178,13 @@ class RaggedCache(Cache):
         """
         self._reach(int(self.lengths.max()) + count)
 
-    def place(self, count: int, rows: slice = slice(None)) -> tuple[Tensor, Tensor]:
+    def place(self, count: int, rows: slice = slice(None), span: int | None = None) -> tuple[Tensor, Tensor]:
         """Prepare a forward pass over ``count`` new tokens per row.
 
         Args:
             count: number of new tokens.
             rows: rows of the pass.
+            span: number of tokens of the longest row with the new ones, or more; None reads it off the device.
 
         Returns:
             Position ids of shape (rows, count) and the attention mask of shape (rows, 1, count, span), True for visible tokens.
@@ -192,7 +195,7 @@ class RaggedCache(Cache):
         numbers = torch.arange(len(self.lengths), device=self.lengths.device)
         self._rows, self._given = numbers[rows, None], rows
         self._positions = self.lengths[rows, None] + torch.arange(count, device=self.lengths.device)
-        self._span = int(self._positions.max()) + 1
+        self._span = int(self._positions.max()) + 1 if span is None else span
         self._reach(self._span)
         seen = (
             torch.arange(self._span, device=self.lengths.device)[None, None, None, :]
@@ -226,8 +229,7 @@ class RaggedCache(Cache):
     def put(self, rows: slice, content: list[tuple[Tensor, Tensor]]) -> None:
         """Fill rows with the result of ``beginning``."""
         length = content[0][0].shape[1]
-        if length > self.capacity:
-            self._grow(max(length, 2 * self.capacity))
+        self._reach(length)
         for layer, (keys, values) in enumerate(content):
             self._keys[layer][rows, :, :length] = keys
             self._values[layer][rows, :, :length] = values
@@ -419,12 +421,12 @@ class Place(NamedTuple):
     Attributes:
         position: position id of the token, from 0.
         seen: number of tokens of the row's text before the branch.
-        path: slots of the row with the branch's tokens up to this one, its own last.
+        path: slots of the row with the branch's tokens up to this one, its own last; shape (tokens,).
     """
 
     position: int
     seen: int
-    path: tuple[int, ...]
+    path: NDArray[np.int64]
 
 
 class TreeCache(RaggedCache):
@@ -466,27 +468,22 @@ class TreeCache(RaggedCache):
         if max(self._ends) >= self.capacity:
             self._grow(max(self._ends) + 1 + self.capacity // 4)
         count, width = len(rows), max(map(len, places))
-        span = max(place.path[-1] for of_row in places for place in of_row) + 1
-        trash = self.capacity - 1
-        filled = [
-            [*[(p.position, p.path[-1], p.seen) for p in of_row], *[(0, trash, 1)] * (width - len(of_row))]
-            for of_row in places
-        ]
-        laid = torch.tensor(filled, device=self.lengths.device)
-        ends = [
-            [r, c, slot]
-            for r, of_row in enumerate(places)
-            for c, place in enumerate(of_row)
-            for slot in place.path
-        ]
-        own = torch.tensor(ends, device=self.lengths.device).T
+        span = max(int(place.path[-1]) for of_row in places for place in of_row) + 1
+        laid = np.tile(np.array([0, self.capacity - 1, 1]), (count, width, 1))
+        row, column = np.array([(r, c) for r, of_row in enumerate(places) for c in range(len(of_row))]).T
+        flat = [place for of_row in places for place in of_row]
+        laid[row, column] = [(place.position, place.path[-1], place.seen) for place in flat]
+        # Numbers of numpy, since a branch of n tokens names n slots at its every token.
+        paths = [place.path for place in flat]
+        lengths, slots = list(map(len, paths)), np.concatenate(paths)
+        visible = np.arange(span) < laid[:, :, 2:]
+        visible[np.repeat(row, lengths), np.repeat(column, lengths), slots] = True
         self._span = span  # a branch's slots come after the tokens it attends to
-        seen = torch.arange(self._span, device=self.lengths.device) < laid[:, :, 2:]
-        seen[own[0], own[1], own[2]] = True
-        chosen = torch.tensor(rows, device=self.lengths.device)
-        self._rows, self._positions = chosen[:, None], laid[:, :, 1]
+        device = self.lengths.device
+        chosen, places_of = torch.tensor(rows, device=device), torch.from_numpy(laid).to(device)
+        self._rows, self._positions = chosen[:, None], places_of[:, :, 1]
         self._part = None if count == len(self._ends) else chosen
-        return laid[:, :, 0], seen[:, None]
+        return places_of[:, :, 0], torch.from_numpy(visible).to(device)[:, None]
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any

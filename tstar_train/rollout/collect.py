@@ -99,7 +99,7 @@ def collect(
         repeats=again,
         on_turn=on_turn,
     )
-    play_group(group, [t.episode for t in trajectories], player)
+    play_group(group, [t.episode for t in trajectories], player, player.at_once)
     if trajectories and not any(t.turns or failed(t.episode) for t in trajectories):
         tokens = len(lines[0].context())
         raise UnknownOption(
@@ -154,7 +154,7 @@ def play_on(
     player = PolicyPlayer(
         group, engine, codec, trajectories, lines, seed=seed, sampling=sampling, begun=begun
     )
-    play_group(group, [t.episode for t in trajectories], player)
+    play_group(group, [t.episode for t in trajectories], player, player.at_once)
     return trajectories
 
 

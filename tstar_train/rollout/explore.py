@@ -303,7 +303,7 @@ class Explorer:
             known=[point.known for point in points],
             first={row: p.first for row, p in enumerate(points) if p.first is not None},
         )
-        play_group(pool, [t.episode for t in trajectories], player)
+        play_group(pool, [t.episode for t in trajectories], player, player.at_once)
         going = {id(p.open) for p, t in zip(points, trajectories, strict=True) if not failed(t.episode)}
         for row, (point, trajectory) in enumerate(zip(points, trajectories, strict=True)):
             self._count(point.open, player.sampled[row], player.tokens[row])
@@ -380,18 +380,15 @@ class ForkPlayer(PolicyPlayer):
 
     Args:
         known: per row, keys of the states that stop it.
-        first: by row, a first turn that was drawn already.
 
     Attributes:
         sampled: per row, number of turns that it sampled.
         tokens: per row, number of tokens in them.
     """
 
-    def __init__(
-        self, *args: Any, known: Sequence[frozenset[str]], first: Mapping[int, Turn], **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, known: Sequence[frozenset[str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._known, self._first = known, dict(first)
+        self._known = known
         self.sampled, self.tokens = [0] * len(known), [0] * len(known)
 
     def replies(self, rows: Sequence[int]) -> dict[int, str]:
@@ -404,12 +401,9 @@ class ForkPlayer(PolicyPlayer):
                     trajectory.fork.stopped = True
             else:
                 going.append(row)
-        if self._first:
-            replies = self.begin_with(self._first)
-            self._first = {}
-            return replies
+        given = set(self._first)
         replies = super().replies(going) if going else {}
-        for row in replies:
+        for row in set(replies) - given:
             self.sampled[row] += 1
             self.tokens[row] += len(self._said[row].reply)
         return replies

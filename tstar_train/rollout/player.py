@@ -150,6 +150,7 @@ class PolicyPlayer:
         begun: per row, the ids that its first reply starts with (a given thought). They do not count for ``max_tokens``, and their
             log-probabilities are recorded as 0.
         repeats: per row, the number of earlier occurrences of its task in the same round; part of the seeds.
+        first: by row, a first turn that was sampled before.
         on_turn: called before each turn with the number of ended rows and the number of the turn, from 1.
     """
 
@@ -165,6 +166,7 @@ class PolicyPlayer:
         sampling: Sampling,
         begun: Sequence[Sequence[int]] | None = None,
         repeats: Sequence[int] = (),
+        first: Mapping[int, Turn] | None = None,
         on_turn: Callable[[int, int], None] | None = None,
     ) -> None:
         self._on_turn = on_turn
@@ -177,21 +179,36 @@ class PolicyPlayer:
         )
         self._seed, self._sampling, self._begun = seed, sampling, begun
         self._again = [f"/pass {count}" if count else "" for count in repeats] or [""] * len(trajectories)
-        self._turn = 0
+        self._first = dict(first or {})
+        self._turns = [0] * len(trajectories)
         self._said: dict[int, Turn] = {}  # added to the trajectory by ``played``
 
+    @property
+    def at_once(self) -> int | None:
+        """Maximum number of rows played side by side; None for all."""
+        most: int | None = getattr(self._engine, "rows_at_once", None)
+        return most
+
     def replies(self, rows: Sequence[int]) -> dict[int, str]:
-        """Sample the reply of each row that has room for one.
+        """Sample the reply of each row that has room for one; a first turn that is given is taken instead.
 
         Raises:
             NotFinite: a log-probability is NaN or infinite.
         """
-        sampling = self._sampling
         if self._on_turn is not None:
-            self._on_turn(len(self._lines) - len(rows), self._turn + 1)
+            self._on_turn(self._group.running.count(False), max(self._turns[row] for row in rows) + 1)
+        self._said = {row: self._first.pop(row) for row in rows if row in self._first}
+        self._sample([row for row in rows if row not in self._said])
+        for row in self._said:
+            self._turns[row] += 1
+        # The ids are kept as sampled: this decoded text is never encoded again.
+        return {row: self._codec.decode(turn.reply) for row, turn in self._said.items()}
+
+    def _sample(self, rows: Sequence[int]) -> None:
+        sampling = self._sampling
         offered: dict[int, tuple[list[int], list[int]]] = {}
         for row in rows:
-            first = list(self._begun[row]) if self._begun is not None and self._turn == 0 else []
+            first = list(self._begun[row]) if self._begun is not None and not self._turns[row] else []
             try:
                 offered[row] = (
                     first,
@@ -200,9 +217,9 @@ class PolicyPlayer:
             except ContextTooLong:
                 self._cut(row)
         if not offered:
-            return {}
+            return
         seeds = [
-            f"{self._seed}/{t.episode.task}{self._again[row]}/{t.member}/{self._turn}"
+            f"{self._seed}/{t.episode.task}{self._again[row]}/{t.member}/{self._turns[row]}"
             for row, t in ((row, self._trajectories[row]) for row in offered)
         ]
         samples = self._engine.generate(
@@ -212,22 +229,9 @@ class PolicyPlayer:
             temperature=sampling.temperature,
             keys=[(self._seed, row) for row in offered],
         )
-        self._turn += 1
-        self._said = {}
         for (row, (first, context)), sample in zip(offered.items(), samples, strict=True):
             ids, logprobs = Sample(first + sample.ids, [0.0] * len(first) + sample.logprobs)
             self._said[row] = Turn(context, ids, logprobs, thought_length(self._codec, ids))
-        return self._texts()
-
-    def begin_with(self, turns: Mapping[int, Turn]) -> dict[int, str]:
-        """Begin with turns that were sampled before; return their replies by row."""
-        self._turn += 1
-        self._said = dict(turns)
-        return self._texts()
-
-    def _texts(self) -> dict[int, str]:
-        # The ids are kept as sampled: this decoded text is never encoded again.
-        return {row: self._codec.decode(turn.reply) for row, turn in self._said.items()}
 
     def played(self, row: int, result: StepResult) -> None:
         """Record the turn and the environment's result."""

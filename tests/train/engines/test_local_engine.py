@@ -7,13 +7,17 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+import hypothesis
 import numpy as np
 import pytest
 import torch
+from hypothesis import strategies as st
 from policies import random_policy
 
+from tstar_train.engines import local, trie
 from tstar_train.engines.base import uniform_noise
 from tstar_train.engines.local import LocalEngine
+from tstar_train.policy import kv
 from tstar_train.policy.kv import RaggedCache, cache_bytes_per_token
 from tstar_train.policy.model import load_policy, save_tiny
 
@@ -226,3 +230,103 @@ def test_a_saved_tiny_model_comes_back_with_its_own_tokenizer(policy, tmp_path):
     )  # trained without the rules
     for name, tensor in policy.model.state_dict().items():
         torch.testing.assert_close(loaded.model.state_dict()[name], tensor, atol=1e-3, rtol=1e-3)
+
+
+def fed(monkeypatch):
+    """Record the number of tokens of each forward pass, padding included."""
+    counts = []
+    run = kv.hidden_states
+
+    def watched(model, ids, *rest):
+        counts.append(ids.numel())
+        return run(model, ids, *rest)
+
+    for module in (trie, local):
+        monkeypatch.setattr(module, "hidden_states", watched)
+    return counts
+
+
+@hypothesis.settings(max_examples=25)
+@hypothesis.given(data=st.data())
+def test_rows_keep_the_beginning_that_they_share(policy, data):
+    """Rows that go on, drop their oldest turn, begin anew, repeat or fork: all as a fresh engine has it."""
+    engine, number = LocalEngine(policy, keep_rows=data.draw(st.booleans())), 0
+    rows = dict(enumerate(contexts(policy, [20, 24, 31])))
+    for turn in range(4):
+        # A small length, so that the comparison by tokens is not decided by rounding.
+        samples = engine.generate(
+            list(rows.values()), [f"{turn}/{n}" for n in rows], max_tokens=4, keys=[("roll", n) for n in rows]
+        )
+        for (n, line), sample in zip(rows.items(), samples, strict=True):
+            plain = plain_logprobs(policy, line, sample.ids)
+            np.testing.assert_allclose(sample.logprobs, plain, atol=5e-5)
+            rows[n] = line + sample.ids
+        for n in list(rows):
+            number += 1
+            longer = rows[n] + contexts(policy, [data.draw(st.integers(1, 40))], seed=number)[0]
+            kind = data.draw(st.sampled_from(["go on", "go on", "drop", "leave", "fork", "anew"]))
+            if kind == "go on":
+                rows[n] = longer
+            elif kind == "drop":  # the rules stay, the oldest turn goes
+                rows[n] = longer[:9] + longer[15:]
+            elif kind == "leave" and len(rows) > 1:
+                del rows[n]
+            elif kind == "fork":
+                rows[100 + number] = longer[: data.draw(st.integers(1, len(longer)))]
+                rows[n] = longer
+            else:
+                rows[n] = contexts(policy, [12], seed=1000 + number)[0]
+
+
+def test_one_row_that_drops_its_oldest_turn_costs_its_own_tokens(policy, monkeypatch):
+    engine, lines = LocalEngine(policy), contexts(policy, [200, 190, 195, 180])
+    first = engine.generate(lines, list("abcd"), max_tokens=3, keys=[0, 1, 2, 3])
+    new = [line + sample.ids + [5, 6, 7] for line, sample in zip(lines, first, strict=True)]
+    new[2] = new[2][:50] + new[2][80:]
+    counts = fed(monkeypatch)
+    engine.generate(new, list("efgh"), max_tokens=1, keys=[0, 1, 2, 3])
+    # Their own new tokens (the last sampled one is not in the cache), and what follows the shared beginning of the third row.
+    assert sorted(counts) == [3 * 4, len(new[2]) - 50]
+
+
+def test_forks_compute_only_what_follows_the_shared_beginning(policy, monkeypatch):
+    engine, lines = LocalEngine(policy, keep_rows=True), contexts(policy, [60, 70])
+    first = engine.generate(lines, list("ab"), max_tokens=3, keys=["a", "b"])
+    engine.generate([lines[0] + first[0].ids + [9] * 5], ["c"], max_tokens=2, keys=["a"])
+    counts = fed(monkeypatch)
+    forks = [[*lines[0][:40], 3, 4], lines[1] + [8], [*lines[1][:69], 1, 2, 3]]
+    samples = engine.generate(forks, list("xyz"), max_tokens=1, keys=[0, 1, 2])
+    assert sum(counts) <= 2 * 3 + 3
+    for context, sample in zip(forks, samples, strict=True):
+        np.testing.assert_allclose(sample.logprobs, plain_logprobs(policy, context, sample.ids), atol=5e-5)
+
+
+def test_looking_rarely_changes_no_sample(policy):
+    """A GPU looks every few tokens at which rows have ended: their excess is dropped."""
+    end = LocalEngine(policy).generate(contexts(policy, [9]), ["e"], max_tokens=40)[0].ids[20]
+    ending = replace(policy, codec=EndingCodec(policy.codec, end))
+    often, rarely = LocalEngine(ending), LocalEngine(ending)
+    rarely.steps_between_looks = 7
+    lines, seeds = contexts(policy, [8, 19, 33, 5, 6, 50]), [f"r{n}" for n in range(6)]
+    for turn in range(3):
+        one, other = (
+            engine.generate(lines, seeds, max_tokens=40, temperature=0.3, keys=list(range(6)))
+            for engine in (often, rarely)
+        )
+        assert [s.ids for s in one] == [s.ids for s in other]
+        lines = [line + sample.ids + [4, turn] for line, sample in zip(lines, one, strict=True)]
+
+
+def test_nothing_is_read_off_the_device_between_looks(policy):
+    """Each of these operations would make a GPU wait: a number read, or a mask turned into indices."""
+
+    def waits(tokens):
+        engine = LocalEngine(policy)
+        engine.steps_between_looks = 1000
+        lines = contexts(policy, [8, 19, 33])
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            engine.generate(lines, list("abc"), max_tokens=tokens, keys=[0, 1, 2])
+        names = {"aten::_local_scalar_dense", "aten::nonzero"}
+        return sum(event.count for event in profile.key_averages() if event.key in names)
+
+    assert waits(40) == waits(20)

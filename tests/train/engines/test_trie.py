@@ -129,8 +129,10 @@ def test_rows_that_a_rollout_left_behind_serve_as_texts(policy, monkeypatch):
             scores, [sum(plain(policy, context, reply)) for reply in replies], atol=1e-3
         )
     assert not computed and len(engine.texts()) == 6
-    engine.generate([text(5, 99, 1200)], ["x"], max_tokens=2, keys=["another rollout"])
-    assert len(engine.texts()) == 1, "what the last rollout left is gone with it"
+    engine.generate([text(5, 99, 1200)], ["x"], max_tokens=2, keys=["rows that begin later"])
+    assert len(engine.texts()) == 7, "what has ended stays while the weights do"
+    engine.sync([])
+    assert not engine.texts()
 
 
 def test_what_is_kept_is_bounded(policy):
