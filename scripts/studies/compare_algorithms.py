@@ -294,7 +294,8 @@ def main() -> None:
             print(group_table(lines, group), costs_table(lines, group["name"]), sep="\n\n", end="\n\n")
             if table := ratios_table(lines, group):
                 print(table, end="\n\n")
-        print(claims_table(lines, plan["claims"]))
+        for number in sorted({claim.get("round", 1) for claim in plan["claims"]}):
+            print(claims_table(lines, [c for c in plan["claims"] if c.get("round", 1) == number]), end="\n\n")
     if options.curves is not None:
         draw_curves(read(options.record), plan["groups"], options.curves)
     if options.compare is not None:
