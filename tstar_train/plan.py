@@ -31,6 +31,7 @@ from tstar_train.build import (
 )
 from tstar_train.config import Config
 from tstar_train.config_check import check
+from tstar_train.learner.batch import LOSS_BYTES, MOST_LOSS_BYTES
 from tstar_train.learner.deepspeed import BUCKET
 from tstar_train.learner.torch import PARTS_BELOW
 from tstar_train.policy.files import model_source
@@ -39,9 +40,6 @@ from tstar_train.policy.model import require_text_config
 from tstar_train.recipes.recipe import policy_name
 from tstar_train.rollout.collect import training_spec
 
-# Peak bytes of the loss per wanted token and vocabulary entry: float32 logits, scaled logits, log-softmax, the two factors of the
-# entropy, and gradients in the backward pass.
-_LOSS_BYTES = 24
 # Activations that a layer keeps for its backward pass, in hidden sizes (norms, queries, keys, values, attention output, residuals) and
 # in intermediate sizes (gate, up projection and their product).
 _KEPT_HIDDEN, _KEPT_INTERMEDIATE = 10, 4
@@ -135,7 +133,12 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
         else layers * layer
     )
     replies = max(1, tokens // max(limit // 8, config.rollout.max_tokens)) * config.rollout.max_tokens
-    made.update["loss over the vocabulary"] = min(tokens, replies) * size * _LOSS_BYTES
+    made.update["loss over the vocabulary"] = min(
+        min(tokens, replies) * size * LOSS_BYTES, MOST_LOSS_BYTES
+    )
+    if not zero:  # the step begins when these are freed, and takes as much as the gradient
+        freed = sum(made.update.values())
+        made.update["AdamW's step beyond these"] = max(0, 4 * trained - freed)
     copies = 1 if trained > PARTS_BELOW else 3
     made.update["gradient"] = copies * 4 * trained // shared
     if zero:  # the bucket, and a copy for the all-reduce

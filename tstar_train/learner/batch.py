@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
@@ -490,16 +491,55 @@ def forward(model: PreTrainedModel, micro: MicroBatch, critic: Critic | None = N
         critic: critic that computes ``Outputs.values``; None without one.
     """
     hidden = _before_wanted(model.base_model, micro)
-    logprobs = torch.log_softmax(output_logits(model, hidden) / micro.temperature, dim=-1)
-    with torch.no_grad():
-        entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
     message = micro.ids[micro.wanted]
     if micro.prefixes is not None:
         message = torch.cat([micro.prefixes.ids[micro.prefixes.wanted], message])
+    logprobs, entropy = token_logprobs(model, hidden, message, micro.temperature)
     values = None
     if critic is not None:
         values = critic(hidden if critic.trunk is None else _before_wanted(critic.trunk, micro))
-    return Outputs(logprobs.gather(-1, message[:, None])[:, 0], entropy, values)
+    return Outputs(logprobs, entropy, values)
+
+
+# Peak bytes of the loss per token and vocabulary entry: float32 logits, scaled logits, log-softmax, the two factors of the entropy, and
+# gradients in the backward pass.
+LOSS_BYTES = 24
+MOST_LOSS_BYTES = 1 << 30
+
+
+def token_logprobs(
+    model: PreTrainedModel, hidden: Tensor, ids: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    """Compute log-probabilities of tokens, and entropies of their distributions, in chunks within 1 GiB.
+
+    Several chunks keep no logits for the backward pass, which computes them again.
+
+    Args:
+        model: causal LM.
+        hidden: last hidden states, one position before each token, shape (tokens, width).
+        ids: the tokens, shape (tokens,).
+        temperature: of the distribution.
+
+    Returns:
+        Log-probabilities and entropies (without a gradient) in nats, each of shape (tokens,).
+    """
+
+    def of(states: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        logprobs = torch.log_softmax(output_logits(model, states) / temperature, dim=-1)
+        with torch.no_grad():
+            entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
+        return logprobs.gather(-1, chosen[:, None])[:, 0], entropy
+
+    most = max(1, MOST_LOSS_BYTES // (LOSS_BYTES * int(model.config.vocab_size)))
+    if len(ids) <= most:
+        return of(hidden, ids)
+    found = [
+        checkpoint(of, states, chosen, use_reentrant=False, preserve_rng_state=False)
+        if torch.is_grad_enabled()
+        else of(states, chosen)
+        for states, chosen in zip(hidden.split(most), ids.split(most), strict=True)
+    ]
+    return torch.cat([logprobs for logprobs, _ in found]), torch.cat([entropy for _, entropy in found])
 
 
 def _before_wanted(trunk: Any, micro: MicroBatch) -> Tensor:

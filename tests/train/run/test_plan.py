@@ -50,8 +50,10 @@ half, recompute, rank = json.loads(sys.argv[1])
 torch.set_num_threads(2)
 described = Qwen2Config(vocab_size=32000, hidden_size=768, intermediate_size=2560, num_hidden_layers=10, num_attention_heads=12,
                         num_key_value_heads=4, max_position_embeddings=1024, tie_word_embeddings=True)
-config = Config(env="tstar/Sokoban-easy", model="x", rollout=RolloutConfig(max_tokens=256, context_tokens=1024, tasks=2, group=2),
-                optim=OptimConfig(precision="half" if half else "single", recompute=recompute, micro_tokens=1024), lora=LoraConfig(rank))
+config = Config(env="tstar/Sokoban-easy", model="x", rollout=RolloutConfig(max_tokens=256, context_tokens=1024, tasks_per_iteration=2,
+                                     group_size=2),
+                optim=OptimConfig(dtype="bfloat16" if half else "float32", gradient_checkpointing=recompute, micro_tokens=1024),
+                lora=LoraConfig(rank))
 made = plan(config, described, 1)
 torch.ones(8, 8) @ torch.ones(8, 8)
 import peft, torch._dynamo  # what is imported is no part of the plan
@@ -98,7 +100,7 @@ rows, limit, reply = 6, 1024, 8
 described = Qwen2Config(vocab_size=4000, hidden_size=768, intermediate_size=2560, num_hidden_layers=2, num_attention_heads=12,
                         num_key_value_heads=4, max_position_embeddings=limit, tie_word_embeddings=True)
 config = Config(env="tstar/Sokoban-easy", model="x",
-                rollout=RolloutConfig(max_tokens=reply, context_tokens=limit, tasks=2, group=rows // 2))
+                rollout=RolloutConfig(max_tokens=reply, context_tokens=limit, tasks_per_iteration=2, group_size=rows // 2))
 made = plan(config, described, 1)
 torch.ones(8, 8) @ torch.ones(8, 8)
 import torch._dynamo
