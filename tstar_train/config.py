@@ -36,6 +36,7 @@ class Range(NamedTuple):
 
 
 FROM_0, FROM_1, ABOVE_0 = Range(0), Range(1), Range(0, open_low=True)
+FROM_1_OR_INFINITE = Range(1, infinite=True)
 FROM_0_OR_INFINITE, ABOVE_0_OR_INFINITE = FROM_0._replace(infinite=True), ABOVE_0._replace(infinite=True)
 THREADS = Range(1, 1024)  # PyTorch ends the process at some tens of thousands
 SHARE, ABOVE_0_TO_1 = Range(0, 1), Range(0, 1, open_low=True)
@@ -198,6 +199,12 @@ class OptimConfig:
     """Largest difference in nats between the sampler's and the trainer's log-probability of a sampled token, checked before an iteration's
     first step; beyond it the run stops, because the update would not match the sampled policy. None: 0.05 in float32, 2 in
     bfloat16."""
+    correction: Literal["none", "token-truncate", "token-mask", "sequence-mask"] = "sequence-mask"
+    """Importance correction for a sampler with a copy of the weights (vLLM); the local engine is exact and has none. The policy loss of a
+    token is multiplied by the ratio of the trainer's to the sampler's probability, of each token or of the whole episode (sequence).
+    truncate: a ratio above the cap becomes the cap; mask: it becomes 0. TRL's vllm_importance_sampling_mode."""
+    correction_cap: Annotated[float, FROM_1_OR_INFINITE] = 3.0
+    """Largest ratio of --optim.correction, 1 or more; inf has no limit."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Data type of the model's weights in computation. bfloat16 keeps a float32 copy of the trained weights (master weights)."""
     gradient_checkpointing: bool = False

@@ -21,7 +21,7 @@ from tstar_train.engines.check import max_logprob_difference, sync_engine
 from tstar_train.grafting import GraftDataset, kept_pair
 from tstar_train.learner.base import Learner
 from tstar_train.learner.batch import split_minibatches
-from tstar_train.learner.rows import make_rows
+from tstar_train.learner.rows import correct, make_rows, weigh
 from tstar_train.learner.terms import SurgicalTerm
 from tstar_train.learner.update import Batching, UpdateStats, compute_old_logprobs_and_values, update
 from tstar_train.policy.model import Policy
@@ -271,8 +271,8 @@ def draw_pairs(trainer: Trainer, data: IterationData) -> None:
 
 
 def make_sequences(trainer: Trainer, data: IterationData) -> None:
-    """Fill ``data.episodes``: token sequences, with old log-probabilities and critic values if needed."""
-    algorithm = trainer.algorithm
+    """Fill ``data.episodes``: token sequences, with old log-probabilities, critic values and an importance correction if needed."""
+    algorithm, optim, exact = trainer.algorithm, trainer.config.optim, trainer.engine.shares_weights
     with raise_on_any_rank(trainer.world):
         data.episodes = make_rows(trainer.config, data.groups)
         compute_old_logprobs_and_values(
@@ -280,9 +280,14 @@ def make_sequences(trainer: Trainer, data: IterationData) -> None:
             data.sequences,
             trainer.batching(data),
             values=algorithm.needs_values,
-            old=not trainer.engine.shares_weights,
+            old=not exact,
         )
+        if not exact:
+            most = trainer.batching(data).most_difference
+            rows = [rows for _, rows in data.episodes]
+            data.correction = weigh(rows, optim.correction, optim.correction_cap, most)
     algorithm.token_advantages(data.episodes, trainer.world)
+    correct(data.sequences)
 
 
 def update_policy(trainer: Trainer, data: IterationData) -> UpdateStats:
@@ -301,6 +306,7 @@ def update_policy(trainer: Trainer, data: IterationData) -> UpdateStats:
                 for sequence, fresh in zip(old, new, strict=True):
                     sequence.advantages = fresh.advantages
         trainer.algorithm.token_advantages(data.episodes, trainer.world)
+        correct(data.sequences)
         with raise_on_any_rank(trainer.world):
             # The gradient is anew that of these weights, so each step begins with a ratio of 1.
             compute_old_logprobs_and_values(
@@ -467,6 +473,12 @@ def summarize(
         metrics["kl_reference"] = stats.kl_reference
     if config.algo.startswith("dapo"):
         metrics |= {"played_tasks": played.tasks, "dropped_groups": played.dropped_groups}
+    if tokens := (correction := played.correction).tokens:
+        metrics |= {
+            "correction_masked": correction.masked / tokens,
+            "correction_truncated": correction.truncated / tokens,
+            "correction_weight": correction.weights / tokens,
+        }
     if config.algo == "ppo":
         metrics |= {"value_loss": stats.value_loss, "value_clip_fraction": stats.value_clip_fraction}
     return metrics | {

@@ -56,6 +56,41 @@ def loss_denominator(mask: Tensor, aggregation: Aggregation = "token-mean") -> f
     return float(own.sum() if aggregation == "token-mean" else own.any(dim=-1).sum())
 
 
+Correction = Literal["none", "token-truncate", "token-mask", "sequence-mask"]
+
+
+def importance_weights(log_ratio: Tensor, correction: Correction, cap: float = 3.0) -> Tensor:
+    """Compute the importance weights of sampled tokens where the sampler's probabilities are not the trainer's.
+
+    With rho = pi_old / pi_sampler of a token, or of all own tokens of a sequence together (the product), the weight is min(rho, cap)
+    ("truncate"), or rho up to the cap and 0 beyond it ("mask"). It multiplies the token's policy loss; denominators stay as they are.
+
+    Args:
+        log_ratio: [B, L], log pi_old - log pi_sampler in nats, 0 at tokens that the policy did not write.
+        correction: "token-truncate" and "token-mask" weigh each token by its own ratio, "sequence-mask" all tokens of a row by the row's;
+            "none" gives 1.
+        cap: largest ratio, 1 or more; infinite for no limit.
+
+    Returns:
+        [B, L], 0 or more.
+
+    Raises:
+        ValueError: an unknown correction, or `cap` below 1.
+
+    Source: TRL `GRPOTrainer`, `vllm_importance_sampling_mode` and `vllm_importance_sampling_clip_max`, with its default cap.
+    """
+    if correction not in get_args(Correction):
+        raise ValueError(f"correction is {correction!r}: choose one of {', '.join(get_args(Correction))}")
+    if not cap >= 1:
+        raise ValueError(f"cap is {cap}: it must be 1 or more")
+    if correction == "none":
+        return torch.ones_like(log_ratio)
+    if correction == "sequence-mask":
+        log_ratio = log_ratio.sum(dim=-1, keepdim=True).expand_as(log_ratio)
+    ratio = log_ratio.exp()
+    return ratio.clamp(max=cap) if correction == "token-truncate" else torch.where(ratio > cap, 0.0, ratio)
+
+
 # exp of more than this overflows nothing yet trains on nothing sensible either: the value verl and SkyRL use.
 LOG_RATIO_LIMIT = 20.0
 

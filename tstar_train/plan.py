@@ -290,6 +290,7 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
         f"an iteration: at most {made.sampled_tokens:,} sampled tokens per process, some {operations(made, config) / speed:,.0f} s at the "
         f"{speed / 1e9:,.3g} GFLOP/s of a matrix product measured now (sampling is slower, contexts take more time, short replies less)",
         *(f"and at most {count:,} tokens of {name}" for name, count in made.further.items()),
+        f"importance correction: {_correction(config)}",
     ]
     if made.peak * share + sum(made.host.values()) * (not device.startswith("cuda")) > has:
         helps = {
@@ -306,6 +307,19 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
     else:
         lines.append("this fits")
     return lines
+
+
+def _correction(config: Config) -> str:
+    """Say in words what corrects for the sampler's own probabilities."""
+    optim = config.optim
+    if config.engine == "local":
+        return "none, since the local engine samples with the trainer's own weights"
+    if optim.correction == "none":
+        return "none (--optim.correction)"
+    return (
+        f"{optim.correction} with ratios up to {optim.correction_cap:g} (--optim.correction, --optim.correction-cap), "
+        "if the engine has a copy of the weights"
+    )
 
 
 def _size(count: int) -> str:

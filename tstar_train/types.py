@@ -164,6 +164,7 @@ class TokenSequence:
         returns: targets of the values, NaN at a token of the policy that has none; empty without a critic.
         old_logprobs: log-probabilities per position under the policy before the update, as the trainer computes them; empty where
             ``logprobs`` are those.
+        correction: importance weight per position, by which the advantages are multiplied (``learner.rows.correct``); empty for 1.
     """
 
     ids: list[int]
@@ -174,6 +175,7 @@ class TokenSequence:
     values: list[float] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)
     old_logprobs: list[float] = field(default_factory=list)
+    correction: list[float] = field(default_factory=list)
 
     @property
     def num_response_tokens(self) -> int:
@@ -371,6 +373,23 @@ class KLWork:
     rejected_early: int = 0
 
 
+@dataclass
+class CorrectionWork:
+    """Counts of the importance correction.
+
+    Attributes:
+        tokens: sampled tokens that have a weight.
+        masked: those of weight 0.
+        truncated: those whose weight is cut to the cap.
+        weights: sum of the weights.
+    """
+
+    tokens: int = 0
+    masked: int = 0
+    truncated: int = 0
+    weights: float = 0.0
+
+
 def overlong(episode: Episode) -> bool:
     """Check whether an episode ended because its context left no room for a reply."""
     return bool(episode.extra.get("overlong", False))
@@ -403,6 +422,7 @@ class IterationData:
         pairs: preference pairs that this rank trains on; empty once the policy was updated.
         pairs_age: mean age in iterations of the pairs that were drawn from the grafting set; on the first rank.
         work: of the KL estimates.
+        correction: of the importance correction; without tokens where the sampler is exact.
         seconds: per phase; after merging, of the slowest rank.
         memory: peak GiB on a GPU per phase; after merging, of the rank with the largest.
     """
@@ -424,6 +444,7 @@ class IterationData:
     pairs: Sequence[Graft | KeptPair] = ()
     pairs_age: float = 0.0
     work: KLWork = field(default_factory=KLWork)
+    correction: CorrectionWork = field(default_factory=CorrectionWork)
     seconds: dict[str, float] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
 
@@ -451,8 +472,10 @@ class IterationData:
             whole.grafts.played_on += part.grafts.played_on
             whole.grafts.turns += part.grafts.turns
             whole.grafts.tokens += part.grafts.tokens
-            for name, value in vars(part.work).items():
-                setattr(whole.work, name, getattr(whole.work, name) + value)
+            for counted in ("work", "correction"):
+                sums = getattr(whole, counted)
+                for name, value in vars(getattr(part, counted)).items():
+                    setattr(sums, name, getattr(sums, name) + value)
             for mine, theirs in ((whole.seconds, part.seconds), (whole.memory, part.memory)):
                 for phase, value in theirs.items():
                     mine[phase] = max(mine.get(phase, 0.0), value)

@@ -92,7 +92,8 @@ class Engine(Protocol):
         """True if the engine computes with the trainer's own model, so that log-probabilities agree up to rounding.
 
         If False, ``engines.check.sync_engine`` compares engine and model after each sync, and the trainer computes the old
-        log-probabilities of the update (``learner.update.compute_old_logprobs_and_values``).
+        log-probabilities of the update (``learner.update.compute_old_logprobs_and_values``) and corrects for their ratio to the sampler's
+        (``learner.rows.weigh``).
         """
 
     def generate(

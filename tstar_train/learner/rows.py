@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from tstar_envs import Step
 from tstar_train.advantages import below_zero
 from tstar_train.config import Config, RolloutConfig
-from tstar_train.losses import Aggregation, token_weight
-from tstar_train.types import Group, TokenSequence, Trajectory, Turn, join_rows, rows_of
+from tstar_train.engines.check import require_agreement
+from tstar_train.losses import Aggregation, Correction, importance_weights, token_weight
+from tstar_train.types import CorrectionWork, Group, TokenSequence, Trajectory, Turn, join_rows, rows_of
 
 
 def penalties(steps: Sequence[Step], rollout: RolloutConfig) -> NDArray[np.float64]:
@@ -100,3 +102,51 @@ def _rows(
     for sequence in episode:
         sequence.weight = weight
     return episode
+
+
+def weigh(
+    episodes: Sequence[Sequence[TokenSequence]], correction: Correction, cap: float, most: float
+) -> CorrectionWork:
+    """Set the importance weights of rows whose sampler is not exact (``TokenSequence.correction``).
+
+    A sequence of "sequence-mask" is one episode, even if it has several rows: all that the policy wrote in it, as in TRL, where an episode
+    with its tool calls is one row.
+
+    Args:
+        episodes: rows of each episode, with the trainer's ``old_logprobs`` beside the sampler's ``logprobs``, at the same temperature.
+        correction: see ``losses.importance_weights``; "none" sets nothing.
+        cap: largest ratio.
+        most: largest difference in nats about a token that a correction may explain.
+
+    Raises:
+        EngineMismatch: they differ by more than ``most`` about a token. The update checks the rows that it computes, and a row whose tokens
+            are all masked is none of them.
+    """
+    done = CorrectionWork()
+    if correction == "none":
+        return done
+    for rows in episodes:
+        own = [m for row in rows for m in row.response_mask]
+        old, said = (
+            torch.tensor([x for row in rows for x in getattr(row, name)], dtype=torch.float64)
+            for name in ("old_logprobs", "logprobs")
+        )
+        mask = torch.tensor(own, dtype=torch.bool)
+        log_ratio = torch.where(mask, old - said, 0.0)
+        require_agreement(float(log_ratio.abs().max()) if own else 0.0, most)
+        weights = importance_weights(log_ratio[None], correction, cap)[0]
+        done.tokens += sum(own)
+        done.masked += int((weights[mask] == 0).sum())
+        done.truncated += int((log_ratio[mask].exp() > cap).sum()) if correction == "token-truncate" else 0
+        done.weights += float(weights[mask].sum())
+        numbers = iter(torch.where(mask, weights, 1.0).tolist())
+        for row in rows:
+            row.correction = [next(numbers) for _ in row.ids]
+    return done
+
+
+def correct(sequences: Sequence[TokenSequence]) -> None:
+    """Multiply the rows' advantages by their importance weights, which multiplies every policy loss that is linear in them."""
+    for row in sequences:
+        if row.correction:
+            row.advantages = [a * w for a, w in zip(row.advantages, row.correction, strict=True)]

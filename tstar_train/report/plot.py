@@ -492,6 +492,16 @@ UPDATE = (
         unit="share",
     ),
     Curve(
+        "Importance correction",
+        "Mean weight of a sampled token (near 1 where sampler and trainer agree), and the shares of tokens that the correction masks "
+        "or truncates.",
+        (
+            ("weight", "correction_weight"),
+            ("masked", "correction_masked"),
+            ("truncated", "correction_truncated"),
+        ),
+    ),
+    Curve(
         "Base loss",
         "The base algorithm's loss; with one on-policy update it is about minus the mean advantage and says little.",
         (("base loss", "base_loss"),),

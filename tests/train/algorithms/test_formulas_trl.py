@@ -20,14 +20,17 @@ from transformers import (
 )
 
 from tstar_train.advantages import gae, grpo, reward_moments, soft_overlong, whiten
+from tstar_train.config import OptimConfig
 from tstar_train.distributed import SingleProcess
 from tstar_train.learner.batch import Step
 from tstar_train.learner.reference import CopiedReference
+from tstar_train.learner.rows import correct, weigh
 from tstar_train.learner.terms import KLTerm, PolicyTerm
 from tstar_train.learner.torch import TorchLearner
 from tstar_train.learner.update import Batching, update
 from tstar_train.losses import (
     clipped_policy_loss,
+    importance_weights,
     kl_k3,
     loss_denominator,
     surgical_loss,
@@ -274,34 +277,100 @@ def test_the_gradient_of_an_update_is_trls(double, monkeypatch, kind, beta):
     rows["ref_per_token_logps"] = logprobs(reference, rows, double.temperature).detach()
     theirs = gradient(double.model, double._compute_loss(double.model, rows))
 
+    sequences = sequences_of(rows, own, kind, rows["old_per_token_logps"])
+    ours = update_gradient(double, sequences, beta, CopiedReference(double.model, reference))
+    # Advantages and old log-probabilities go through single precision there.
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+
+
+def sequences_of(rows, own, kind, said):
+    """TRL's rows as those of an update; ``said`` are the sampler's log-probabilities."""
     sequences = []
     for n in range(ROWS):
         length = int(rows["completion_mask"][n].sum())
         mask = [0, 0, 0, *own[n, :length].long().tolist()]
         ids = [*rows["prompt_ids"][n].tolist(), *rows["completion_ids"][n, :length].tolist()]
-        old = [0.0, 0.0, 0.0, *rows["old_per_token_logps"][n, :length].tolist()]
         weight = token_weight(float(sum(mask)), LOSS_TYPES[kind][0])
-        sequences.append(TokenSequence(ids, mask, old, [rows["advantages"][n].item()] * len(mask), weight))
-    learner, kept = (
-        TorchLearner(
-            double.model, CopiedReference(double.model, reference), SingleProcess(), learning_rate=0.1
-        ),
-        [],
-    )
-    monkeypatch.setattr(learner, "apply", lambda factor: kept.append(learner.gradient) or 0.0)
+        advantages = [rows["advantages"][n].item()] * len(mask)
+        sequences.append(
+            TokenSequence(ids, mask, [0.0, 0.0, 0.0, *said[n, :length].tolist()], advantages, weight)
+        )
+    return sequences
+
+
+def update_gradient(double, sequences, beta=0.0, reference=None):
+    """Of one step of ours with TRL's model, in micro-batches of few rows."""
+    learner, kept = TorchLearner(double.model, reference, SingleProcess(), learning_rate=0.1), []
+    learner.apply = lambda factor: kept.append(learner.gradient) or 0.0
     double.model.zero_grad()
     batching = Batching(micro_tokens=24, temperature=double.temperature, pad=PAD, device=torch.device("cpu"))
-    update(
-        learner,
-        [Step(sequences)],
-        [PolicyTerm(0.2, 0.28), KLTerm(beta)],
+    terms = [PolicyTerm(0.2, 0.28), KLTerm(beta)]
+    update(learner, [Step(sequences)], terms, None, SingleProcess(), factor=1.0, batching=batching)
+    return kept[0]
+
+
+@pytest.mark.parametrize("kind", ["grpo", "dapo"])
+@pytest.mark.parametrize("correction", ["token-truncate", "token-mask", "sequence-mask"])
+def test_the_importance_correction_is_trls(double, monkeypatch, correction, kind):
+    """TRL behind a sampler that is not exact: its weights, its loss, and the gradient of an update."""
+    optim = OptimConfig()
+    assert optim.correction == double.vllm_importance_sampling_mode.replace("_", "-")
+    assert optim.correction_cap == double.vllm_importance_sampling_clip_max
+    rows, own = random_batch(double.model, double.temperature)
+    old = logprobs(double.model, rows, double.temperature).detach()
+    drawn = torch.Generator().manual_seed(1)
+    sampled = (old + 0.3 * torch.randn(old.shape, generator=drawn, dtype=old.dtype)).float()
+    cut = [int(n) for n in rows["completion_mask"].sum(-1)]
+    completions = [row[:n].tolist() for row, n in zip(rows["completion_ids"], cut, strict=True)]
+    generated = (
+        rows["prompt_ids"].tolist(),
+        completions,
+        [row[:n].long().tolist() for row, n in zip(own, cut, strict=True)],
+        [str(ids) for ids in completions],
+        [row[:n].tolist() for row, n in zip(sampled, cut, strict=True)],
+        {},
         None,
-        SingleProcess(),
-        factor=1.0,
-        batching=batching,
+        None,
     )
-    # Advantages and old log-probabilities go through single precision there.
-    torch.testing.assert_close(kept[0], theirs, rtol=1e-4, atol=1e-6)
+    options = {"loss_type": kind, "epsilon_high": 0.28, "beta": 0.0, "use_vllm": True}
+    options |= {
+        "vllm_importance_sampling_mode": correction.replace("-", "_"),
+        "vllm_importance_sampling_clip_max": 1.4,
+    }
+    for name, value in options.items():
+        monkeypatch.setattr(double, name, value)
+    monkeypatch.setattr(double, "_generate", lambda prompts: generated)
+    monkeypatch.setattr(double, "given", np.random.default_rng(0).random(ROWS).tolist(), raising=False)
+    batch = double._generate_and_score_completions([{"prompt": "w3 w4"}] * ROWS)
+    torch.testing.assert_close(batch["old_per_token_logps"][own], old[own])
+    weights = importance_weights(torch.where(own, old - sampled, 0.0), correction, 1.4)
+    theirs = batch["importance_sampling_ratio"].expand_as(weights)
+    torch.testing.assert_close(weights[own], theirs[own])
+    held = ((weights == 0) | (weights == 1.4))[own].double().mean().item()
+    assert 0 < held < 1, "some tokens are above the cap, others are not"
+
+    # The policy has moved since, so that some ratios are clipped.
+    batch["old_per_token_logps"] = rows["old_per_token_logps"]
+    loss = double._compute_loss(double.model, batch)
+    their_gradient = gradient(double.model, loss)
+    now = logprobs(double.model, rows, double.temperature)
+    advantages = batch["advantages"][:, None] * weights
+    moved = rows["old_per_token_logps"]
+    ours = clipped_policy_loss(now, moved, advantages, own, 0.2, 0.28, LOSS_TYPES[kind][0])
+    assert ours.loss.item() == pytest.approx(loss.item(), rel=1e-5) and ours.clip_fraction > 0
+    torch.testing.assert_close(gradient(double.model, ours.loss), their_gradient, rtol=1e-4, atol=1e-7)
+
+    rows["advantages"] = batch["advantages"]
+    sequences = sequences_of(rows, own, kind, sampled)
+    for sequence, trainers in zip(sequences, sequences_of(rows, own, kind, old), strict=True):
+        sequence.old_logprobs = trainers.logprobs
+    work = weigh([[s] for s in sequences], correction, 1.4, math.inf)
+    assert (work.masked + work.truncated) / work.tokens == pytest.approx(held)
+    assert work.weights / work.tokens == pytest.approx(weights[own].mean().item(), rel=1e-6)
+    correct(sequences)
+    for sequence, later in zip(sequences, sequences_of(rows, own, kind, moved), strict=True):
+        sequence.old_logprobs = later.logprobs
+    torch.testing.assert_close(update_gradient(double, sequences), their_gradient, rtol=1e-4, atol=1e-6)
 
 
 @pytest.fixture(scope="module")

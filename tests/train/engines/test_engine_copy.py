@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import math
 from copy import deepcopy
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from policies import random_policy, trainer
 from rich.console import Console
 
@@ -17,10 +20,12 @@ from tstar_train.engines.check import EngineMismatch, require_following, sync_en
 from tstar_train.engines.local import LocalEngine
 from tstar_train.engines.vllm import require_device
 from tstar_train.learner.batch import split_minibatches
+from tstar_train.learner.rows import correct, weigh
 from tstar_train.learner.terms import PolicyTerm
 from tstar_train.learner.torch import TorchLearner
 from tstar_train.learner.update import Batching, compute_old_logprobs_and_values, update
 from tstar_train.loop import iterate
+from tstar_train.losses import importance_weights
 from tstar_train.presets import tiny
 from tstar_train.run import train
 from tstar_train.types import TokenSequence
@@ -256,3 +261,168 @@ def test_the_guard_holds_whatever_the_terms_of_the_loss_are():
     assert all(torch.equal(a, b) for a, b in zip(before, policy.model.parameters(), strict=True)), "no step"
     stats = update(learner, rows(1.0), [OwnTerm()], None, SingleProcess(), factor=1.0, batching=batching)
     assert stats.logprob_difference_max < 1e-3 and stats.entropy is not None and stats.entropy > 0
+
+
+CORRECTIONS = ["token-truncate", "token-mask", "sequence-mask"]
+
+
+def gradient(learner, rows, batching):
+    """(gradient, statistics) of one step that is not taken."""
+    learner.apply = lambda factor: 0.0
+    stats, found = updated(learner, rows, batching), learner.gradient
+    learner.discard()
+    return found, stats
+
+
+def test_importance_weights_by_hand():
+    """Three rows of ratios (2, .5), (4, 1) and (4, .5); the last token of the second is not the policy's."""
+    log_ratio = torch.tensor([[2.0, 0.5], [4.0, 1.0], [4.0, 0.5]], dtype=torch.float64).log()
+    weights = {name: importance_weights(log_ratio, name, 3.0).tolist() for name in ["none", *CORRECTIONS]}
+    assert weights["none"] == [[1, 1]] * 3
+    for name, expected in (
+        ("token-truncate", [[2, 0.5], [3, 1], [3, 0.5]]),
+        ("token-mask", [[2, 0.5], [0, 1], [0, 0.5]]),
+        ("sequence-mask", [[1, 1], [0, 0], [2, 2]]),
+    ):
+        assert weights[name] == [pytest.approx(row) for row in expected], name
+    assert importance_weights(log_ratio, "token-mask", math.inf)[1, 0] == pytest.approx(4)
+    with pytest.raises(ValueError, match="correction is 'sequence': choose one of none, token-truncate"):
+        importance_weights(log_ratio, "sequence")
+    with pytest.raises(ValueError, match=r"cap is 0.5: it must be 1 or more"):
+        importance_weights(log_ratio, "token-mask", 0.5)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from(CORRECTIONS),
+    st.floats(1, 20),
+    st.lists(st.floats(-800, 800), min_size=1, max_size=6),
+)
+def test_weights_are_ratios_up_to_the_cap(correction, cap, gaps):
+    log_ratio = torch.tensor([gaps], dtype=torch.float64)
+    weights = importance_weights(log_ratio, correction, cap)[0].tolist()
+    totals = [math.fsum(gaps)] * len(gaps) if correction == "sequence-mask" else gaps
+    for weight, total in zip(weights, totals, strict=True):
+        if abs(total - math.log(cap)) < 1e-9:  # rounding decides
+            continue
+        over = 0.0 if correction != "token-truncate" else cap
+        assert weight == (pytest.approx(over if total > math.log(cap) else math.exp(total), rel=1e-9))
+    assert importance_weights(0 * log_ratio, correction, cap).tolist() == [[1.0] * len(gaps)]
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_the_corrected_update_is_the_plain_sum_over_tokens(sampled, correction):
+    """Loss and gradient against a sum by hand, in one micro-batch and in many; the two rows are one episode in one case."""
+    learner, rows, batching, truth = sampled
+    for row in rows:  # the sampler finds the third own token of each row far less likely
+        row.logprobs[8] -= 0.4
+    compute_old_logprobs_and_values(learner, rows, batching, values=False, old=True)
+    cap, model = 1.2, learner.model
+    for episodes in ([[rows[0]], [rows[1]]], [rows]):
+        for row, advantage in zip(rows, (1.0, -1.0), strict=True):
+            row.advantages = [advantage] * 12
+        work = weigh(episodes, correction, cap, math.inf)
+        total, held, weights, number = 0.0, 0, 0.0, 0
+        for episode in episodes:
+            gaps = [
+                [
+                    t - s
+                    for t, s, m in zip(truth[rows.index(row)], row.logprobs, row.response_mask, strict=True)
+                    if m
+                ]
+                for row in episode
+            ]
+            whole = math.exp(sum(map(sum, gaps)))
+            for row, of_row in zip(episode, gaps, strict=True):
+                logits = model(torch.tensor([row.ids])).logits[0].log_softmax(-1)
+                places = [n for n, m in enumerate(row.response_mask) if m]
+                for n, gap in zip(places, of_row, strict=True):
+                    ratio = whole if correction == "sequence-mask" else math.exp(gap)
+                    over = ratio > cap
+                    weight = (cap if correction == "token-truncate" else 0.0) if over else ratio
+                    now = logits[n - 1, row.ids[n]]
+                    total = total - row.advantages[n] * weight * (now - now.detach()).exp()
+                    held, weights, number = held + over, weights + weight, number + 1
+        assert (work.masked + work.truncated, work.tokens) == (held, number) and held
+        assert work.weights == pytest.approx(weights, rel=1e-4)
+        model.zero_grad()
+        expected = (total / number).item() if held < number else 0.0
+        if held < number:
+            (total / number).backward()
+        true = torch.cat(
+            [
+                torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten()
+                for p in model.parameters()
+            ]
+        )
+        model.zero_grad()
+        correct(rows)
+        for micro_tokens in (3072, 12):
+            ours, stats = gradient(learner, rows, batching._replace(micro_tokens=micro_tokens))
+            assert stats.base_loss == pytest.approx(expected, abs=1e-6)
+            torch.testing.assert_close(ours, true, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+def test_a_sampler_that_is_exact_is_corrected_by_nothing(sampled, correction):
+    """Ratios of 1: bit for bit the gradient without a correction."""
+    learner, rows, batching, _ = sampled
+    compute_old_logprobs_and_values(learner, rows, batching, values=False, old=True)
+    for row in rows:
+        row.logprobs = row.old_logprobs
+    plain, _ = gradient(learner, rows, batching)
+    work = weigh([[row] for row in rows], correction, 3.0, 0.0)
+    correct(rows)
+    assert (work.masked, work.truncated, work.weights) == (0, 0, work.tokens)
+    assert plain.any() and torch.equal(plain, gradient(learner, rows, batching)[0])
+
+
+class Rounding(Copied):
+    """Says of every sampled token that it was less likely than it is, by ``gap`` nats."""
+
+    def __init__(self, policy, gap):
+        super().__init__(policy)
+        self.gap = gap
+
+    def generate(self, *args, **kwargs):
+        samples = super().generate(*args, **kwargs)
+        return [s._replace(logprobs=[x - self.gap for x in s.logprobs]) for s in samples]
+
+
+def test_an_iteration_weighs_what_the_sampler_saw_otherwise():
+    policy = random_policy()
+    config = tiny(find_entry("hotpotqa"))
+    config = dataclasses.replace(
+        config,
+        tstar=False,
+        rollout=dataclasses.replace(
+            config.rollout, tasks_per_iteration=1, group_size=2, horizon=1, max_tokens=4, invalid_penalty=0.5
+        ),
+    )
+
+    def metrics(engine, **optim):
+        one = trainer(
+            dataclasses.replace(config, optim=dataclasses.replace(config.optim, learning_rate=0.0, **optim)),
+            policy,
+        )
+        one.engine = engine
+        return iterate(one, 0).metrics
+
+    names = ("correction_weight", "correction_masked", "correction_truncated")
+    exact = metrics(LocalEngine(policy))
+    assert not any(name.startswith("correction") for name in exact)
+    off = metrics(Rounding(policy, 0.04), correction="none")
+    assert not any(name.startswith("correction") for name in off)
+    small = metrics(Rounding(policy, 0.04))
+    assert small["correction_weight"] == pytest.approx(math.exp(4 * 0.04), abs=1e-3), "an episode of 4 tokens"
+    assert (small["correction_masked"], small["correction_truncated"]) == (0, 0)
+    assert small["base_gradient_norm"] == pytest.approx(
+        math.exp(4 * 0.04) * off["base_gradient_norm"], rel=1e-3
+    )
+    by_token = metrics(Rounding(policy, 0.04), correction="token-truncate", correction_cap=1.01)
+    assert [by_token[name] for name in names] == pytest.approx([1.01, 0, 1])
+    masked = metrics(Rounding(policy, 0.04), correction="sequence-mask", correction_cap=1.1)
+    assert [masked[name] for name in names] == [0, 1, 0] and masked["base_gradient_norm"] == 0
+    for correction in ["none", *CORRECTIONS]:  # masked or not, what is no rounding stops the run
+        with pytest.raises(EngineMismatch, match="about a sampled token"):
+            metrics(Rounding(policy, 2.0), correction=correction)

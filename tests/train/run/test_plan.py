@@ -266,6 +266,19 @@ def test_what_does_not_fit_is_said_with_what_helps():
     assert "--lora.rank" not in plan_lines(plan(adapters, QWEN_3B, 1), adapters, "cpu", 1000)[-1]
 
 
+def test_the_plan_names_the_importance_correction():
+    config = large("tstar/ALFWorld", "qwen2.5-3b", None)
+    copied = dataclasses.replace(config, engine="vllm")
+    off = dataclasses.replace(copied, optim=dataclasses.replace(config.optim, correction="none"))
+    for one, said in (
+        (config, "none, since the local engine samples with the trainer's own weights"),
+        (copied, "sequence-mask with ratios up to 3"),
+        (off, "none (--optim.correction)"),
+    ):
+        lines = plan_lines(plan(one, QWEN_3B, 1), one, "cpu", 1)
+        assert sum(line.startswith(f"importance correction: {said}") for line in lines) == 1
+
+
 def test_each_epoch_computes_the_update_again():
     """One forward pass to sample; forward and backward, three times as much, in each epoch."""
     config = large("tstar/ALFWorld", "qwen2.5-3b", None)
