@@ -403,7 +403,7 @@ RENAMED_VALUES = {"optim.precision": {"single": "float32", "half": "bfloat16"}}
 
 
 # Behaviour of runs from before an option existed, where that is not its default.
-DONE_BEFORE = {"graft.keep": "iteration"}
+DONE_BEFORE = {"graft.keep": "iteration", "optim.correction": "none"}
 
 
 def with_present_names(record: dict[str, Any], part: str = "") -> dict[str, Any]:
