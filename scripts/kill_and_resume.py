@@ -33,6 +33,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tstar_train.ahead import QUEUE, read_queue
+
 # With this seed DAPO replaces groups on both sides of the first checkpoint.
 SMALL = (
     "--seed 1 --iterations 4 --checkpoint-every 2 --rollout.tasks-per-iteration 2 --rollout.group-size 4 "
@@ -50,6 +52,7 @@ FURTHER = {
     ),
     "forks": ("dapo", "--explore.share 0.5 --explore.first untried"),
     "forks-ways": ("hgpo", "--explore.share 0.5 --graft.source way --explore.weights reach --turns 150"),
+    "ahead": ("dapo", "--rollout.ahead 1"),
     "all": (
         "grpo",
         "--env sokoban-easy --rollout.horizon 6 --explore.share 0.5 --explore.where policy --explore.credit graph "
@@ -260,6 +263,10 @@ def first_difference(whole: Path, killed: Path) -> str | None:
             continue
         if name.endswith(".json"):
             found = differ(json.loads(one.read_text()), json.loads(two.read_text()), name)
+        elif Path(name).name == QUEUE:
+            found = differ(
+                *([dataclasses.asdict(part) for part in read_queue(path)] for path in (one, two)), name
+            )
         elif name.endswith(".jsonl"):
             lines = [[json.loads(line) for line in path.read_text().splitlines()] for path in (one, two)]
             found = differ(*lines, name) or (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,8 +14,10 @@ from tstar_train.algorithms import algorithm_class
 from tstar_train.config import Config
 from tstar_train.distributed import Communicator, raise_on_any_rank
 from tstar_train.engines import make_engine
+from tstar_train.engines.base import Engine
 from tstar_train.engines.check import check_agreement, require_following
 from tstar_train.engines.local import LocalEngine
+from tstar_train.engines.process import EngineProcess
 from tstar_train.learner.deepspeed import DeepSpeedLearner
 from tstar_train.learner.reference import AdapterReference, CopiedReference, Reference
 from tstar_train.learner.torch import TorchLearner
@@ -57,9 +60,10 @@ def build(config: Config, world: Communicator, console: Console | None = None) -
     if config.threads is not None or policy.parameters < ONE_THREAD_BELOW:
         torch.set_num_threads(config.threads or 1)
     trainer = trainer_of(config, policy, world)
-    if not trainer.engine.shares_weights:
+    engine = trainer.engine if trainer.sampler is None else trainer.sampler.engine
+    if not engine.shares_weights:
         with raise_on_any_rank(world):
-            require_following(policy, trainer.engine, trainer.learner.weights)
+            require_following(policy, engine, trainer.learner.weights)
     return trainer
 
 
@@ -116,7 +120,12 @@ def trainer_of(config: Config, policy: Policy, world: Communicator) -> Trainer:
     stream = TaskStream(
         training_tasks(make_env(config), config), config.rollout.tasks_per_iteration, config.seed
     )
-    return Trainer(config, world, policy, engine, learner, algorithm, stream)
+    trainer = Trainer(config, world, policy, engine, learner, algorithm, stream)
+    if config.rollout.ahead:
+        # An engine that computes with the weights of the update gets a copy, in a process that has a core of its own.
+        apart: Engine = EngineProcess(config, policy) if engine.shares_weights else engine
+        trainer.sampler = replace(trainer, world=world.second(), engine=apart)
+    return trainer
 
 
 def device_of(config: Config) -> str:
@@ -153,7 +162,9 @@ def processes_of(config: Config) -> int:
         or not has_few_parameters(config.model, policy_name(find_entry(config.env)))
     ):
         return 1
-    most = min(os.cpu_count() or 1, config.rollout.tasks_per_iteration, 8)
+    # With sampling ahead each has a process beside it.
+    cores = (os.cpu_count() or 1) // (1 + config.rollout.ahead)
+    most = max(1, min(cores, config.rollout.tasks_per_iteration, 8))
     return max(n for n in range(1, most + 1) if config.rollout.tasks_per_iteration % n == 0)
 
 

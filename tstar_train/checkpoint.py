@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 
 from tstar_envs import BadData, TStarError, UnknownOption, find_entry, parse_options, read_json, write_whole
 from tstar_envs.redaction import HIDDEN, without_secrets
+from tstar_train.ahead import QUEUE
 from tstar_train.config import ENVIRONMENT_OPTIONS, Config, with_present_names
 from tstar_train.distributed import raise_on_any_rank
 from tstar_train.grafting import GraftDataset
@@ -118,6 +119,7 @@ def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
     trainer.learner.save(partial)
     if trainer.config.keeps_grafts:
         trainer.dataset.save(partial / GRAFTS)
+    trainer.ahead.save(partial / QUEUE)
     policy = trainer.policy
     save_description(partial, policy.model, policy.tokenizer, policy.published)
     # The policy loads as a model of its own from this folder: transformers looks for this name.
@@ -287,6 +289,8 @@ def _load(trainer: Trainer, path: Path) -> None:
         # Older checkpoints do not hold the cursor; every iteration played as many tasks then.
         trainer.cursor = state.get("cursor", state["iteration"] * trainer.config.rollout.tasks_per_iteration)
         trainer.turns = state.get("turns", 0)
+        if trainer.sampler is not None:
+            trainer.ahead.load(path / QUEUE, trainer.world)
     except _UNREADABLE as error:
         raise BadCheckpoint(
             f"{path} cannot be read ({error}); delete it to resume from the one before"

@@ -36,6 +36,7 @@ def check(config: Config) -> None:
     _check_horizon(config)
     _check_algorithm(config)
     _check_graph(config)
+    _check_ahead(config)
     _check_device(config.device)
     # Only find it: importing it takes seconds.
     if config.learner == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
@@ -96,6 +97,21 @@ def _check_graph(config: Config) -> None:
         raise UnknownOption(
             f"--explore.share {config.explore.share} leaves no turns for forks: of --rollout.group-size {size} all {size} episodes begin "
             f"at the start (at least two do); give --explore.share {most}, or a larger group"
+        )
+
+
+def _check_ahead(config: Config) -> None:
+    """Check that sampling and update can go on side by side."""
+    if not config.rollout.ahead:
+        return
+    name = f"--rollout.ahead {config.rollout.ahead}"
+    if config.engine == "vllm":
+        raise UnknownOption(
+            f"{name} samples during the update, for which --engine vllm frees its memory: use --engine vllm-server, or --rollout.ahead 0"
+        )
+    if config.forks and config.explore.credit == "graph":
+        raise UnknownOption(
+            f"{name} computes credit with the weights that sampled, and --explore.credit graph with those of each step: leave one out"
         )
 
 

@@ -66,6 +66,9 @@ class Communicator(Protocol):
             RankFailed: a call failed (instead of a ``RuntimeError``).
         """
 
+    def second(self) -> Communicator:
+        """Make another communicator between the same ranks, for a thread of its own; all ranks call it."""
+
     def set_timeout(self, minutes: float) -> None:
         """Wait at most this many minutes for the other ranks from now on."""
 
@@ -99,6 +102,10 @@ class SingleProcess:
     def external_collectives(self, what: str) -> AbstractContextManager[None]:
         """See ``Communicator``."""
         return nullcontext()
+
+    def second(self) -> Communicator:
+        """See ``Communicator``."""
+        return self
 
     def set_timeout(self, minutes: float) -> None:
         """See ``Communicator``."""
@@ -147,6 +154,7 @@ class ProcessGroup:
         self.size = size
         self.called = False
         self._failure: RankFailed | None = None
+        self._group: dist.ProcessGroup | None = None  # None: that of all ranks
         self.watch = Watchdog(rank, size, dist.PrefixStore("watch", store), 60 * minutes, complaint, end)
         card = os.environ.get("GLOO_SOCKET_IFNAME", "not set")
         try:
@@ -162,6 +170,10 @@ class ProcessGroup:
             self.watch.close()
             raise RankFailed(message) from error
 
+    def second(self) -> Communicator:
+        """See ``Communicator``."""
+        return _SecondGroup(self)
+
     def set_timeout(self, minutes: float) -> None:
         """See ``Communicator``."""
         dist.distributed_c10d._set_pg_timeout(_of_group(minutes))
@@ -169,7 +181,7 @@ class ProcessGroup:
 
     def all_reduce(self, values: Tensor) -> Tensor:
         """See ``Communicator``."""
-        self._wait("a sum", lambda: dist.all_reduce(values, async_op=True))
+        self._wait("a sum", lambda: dist.all_reduce(values, group=self._group, async_op=True))
         return values
 
     def gather(self, value: T) -> list[T]:
@@ -181,7 +193,10 @@ class ProcessGroup:
         padded = torch.zeros(max(lengths), dtype=torch.uint8)
         padded[: len(mine)] = mine
         parts = [torch.empty_like(padded) for _ in lengths] if self.rank == 0 else None
-        self._wait("gathering what each has", lambda: dist.gather(padded, parts, dst=0, async_op=True))
+        self._wait(
+            "gathering what each has",
+            lambda: dist.gather(padded, parts, dst=0, group=self._group, async_op=True),
+        )
         return [] if parts is None else [_unpacked(part[:n]) for part, n in zip(parts, lengths, strict=True)]
 
     def broadcast(self, value: T) -> T:
@@ -189,11 +204,13 @@ class ProcessGroup:
         mine = _packed(value if self.rank == 0 else None)
         size = torch.tensor([len(mine)])
         self._wait(
-            "hearing of the first rank what comes next", lambda: dist.broadcast(size, src=0, async_op=True)
+            "hearing of the first rank what comes next",
+            lambda: dist.broadcast(size, src=0, group=self._group, async_op=True),
         )
         content = mine if self.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
         self._wait(
-            "hearing of the first rank what comes next", lambda: dist.broadcast(content, src=0, async_op=True)
+            "hearing of the first rank what comes next",
+            lambda: dist.broadcast(content, src=0, group=self._group, async_op=True),
         )
         return value if self.rank == 0 else _unpacked(content)
 
@@ -237,7 +254,7 @@ class ProcessGroup:
         self.called = True
         pause, longest = _POLL_SECONDS
         try:
-            with self.watch.waiting(what):
+            with self._watched(what):
                 work = begin()
                 while not work.is_completed():
                     time.sleep(pause)
@@ -252,9 +269,31 @@ class ProcessGroup:
                 f"the connection of rank {self.rank} to another one broke in {what}"
             ) from error
 
+    def _watched(self, what: str) -> AbstractContextManager[None]:
+        return self.watch.waiting(what)
+
     def _failed(self, reason: str | None) -> RankFailed:
         self._failure = RankFailed(self.watch.verdict(reason))
         return self._failure
+
+
+class _SecondGroup(ProcessGroup):
+    """The same ranks, for a thread beside the main one.
+
+    The watchdog watches the main thread, which comes to wait for this one.
+    """
+
+    def __init__(self, first: ProcessGroup) -> None:
+        self.rank, self.size, self.called = first.rank, first.size, False
+        self.watch = first.watch
+        self._failure = None
+        self._group = dist.new_group(backend="gloo", timeout=_of_group(first.watch.seconds / 60))
+
+    def _watched(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def close(self) -> None:
+        """See ``Communicator``: it ends with the first."""
 
 
 def _of_group(minutes: float) -> timedelta:

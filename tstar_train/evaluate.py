@@ -143,6 +143,7 @@ def measure(trainer: Trainer, tasks: Sequence[str], split: str | None = None) ->
     Raises:
         InfrastructureError: most episodes failed.
     """
+    trainer.ahead.wait()  # its engine may be this one
     config = trainer.config.evaluation
     split = split or config.split
     mine = len(dealt(tasks, trainer.world))

@@ -6,12 +6,14 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from tstar_train.advantages import SAME_REWARD, grpo, relative_weight_change
+from tstar_train.ahead import Ahead, all_of
 from tstar_train.algorithms.base import Advantages, Algorithm
 from tstar_train.algorithms.tstar import TStar
 from tstar_train.config import Config
@@ -58,13 +60,14 @@ class PhaseTimer:
         self._last = now()
 
     def phase(self, name: str) -> None:
-        """End a phase: it lasted since the last call."""
+        """End a phase, or a part of one: it lasted since the last call."""
         if self._device is not None:
             torch.cuda.synchronize(self._device)
-            self.memory[name] = torch.cuda.max_memory_allocated(self._device) / _GIB
+            peak = torch.cuda.max_memory_allocated(self._device) / _GIB
+            self.memory[name] = max(peak, self.memory.get(name, 0.0))
             torch.cuda.reset_peak_memory_stats(self._device)
         now = self._now()
-        self.seconds[name] = now - self._last
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self._last
         self._last = now
 
 
@@ -85,6 +88,8 @@ class Trainer:
         grafted: (task, state key) of divergences that already produced a graft, for the metric of anchor reuse; on the first rank.
         dataset: grafting set; on the first rank.
         whole: False while an iteration is half applied. Checkpoints are only taken when True.
+        sampler: this trainer as the sampling ahead sees it; None without it.
+        ahead: what was sampled ahead.
         on_progress: called with progress texts of long measurements.
     """
 
@@ -100,6 +105,8 @@ class Trainer:
     grafted: set[tuple[str, str]] = field(default_factory=set)
     dataset: GraftDataset = field(default_factory=GraftDataset)
     whole: bool = True
+    sampler: Trainer | None = None
+    ahead: Ahead = field(default_factory=Ahead)
     on_progress: Callable[[str], None] = lambda text: None
 
     def tstar(self, data: IterationData) -> TStar | None:
@@ -112,7 +119,8 @@ class Trainer:
     def batching(self, data: IterationData) -> Batching:
         """Return this iteration's batching options."""
         optim, model = self.config.optim, self.policy.model
-        most = max_logprob_difference(self.policy, optim.max_logprob_difference)
+        # Weights that have moved on differ from those that sampled; the probe has compared the engine with them (``sync_engine``).
+        most = math.inf if data.lag else max_logprob_difference(self.policy, optim.max_logprob_difference)
         return Batching(
             optim.micro_tokens, data.temperature, self.policy.codec.pad, model.device, most, optim.max_loss
         )
@@ -152,8 +160,29 @@ def iterate(
         EngineMismatch: sampler and trainer disagree about log-probabilities of sampled tokens; no step was taken.
         RankFailed: another process failed.
     """
-    data, timer = begin(trainer, number, passed), PhaseTimer(now, trainer.policy.model.device)
+    if trainer.sampler is None:
+        data, timer = begin(trainer, number, passed), PhaseTimer(now, trainer.policy.model.device)
+        sample(trainer, data, timer)
+    else:
+        timer = PhaseTimer(now, trainer.policy.model.device)
+        data = sampled_ahead(trainer, trainer.sampler, number, passed, timer)
 
+    # The update's pairs are drawn from the grafts of all iterations so far.
+    draw_pairs(trainer, data)
+    timer.phase("grafting")
+
+    # Advantages of turns become advantages of tokens.
+    make_sequences(trainer, data)
+
+    # L = L_base + lambda * L_surgical, then the reference follows the policy.
+    stats = update_policy(trainer, data)
+    timer.phase("update")
+
+    return finish(trainer, data, stats, timer)
+
+
+def sample(trainer: Trainer, data: IterationData, timer: PhaseTimer) -> None:
+    """Fill an iteration's data with all that belongs to the weights that sample."""
     # Sample groups of episodes and select those to train on (DAPO drops some and samples others instead).
     collect_groups(trainer, data)
     timer.phase("rollout")
@@ -166,19 +195,52 @@ def iterate(
     compute_advantages(trainer, data)
     timer.phase("valuation")
 
-    # Thought grafting: at every divergence the policy writes what it should have thought; the update's pairs are drawn from all so far.
+    # Thought grafting: at every divergence the policy writes what it should have thought.
     graft_thoughts(trainer, data)
-    draw_pairs(trainer, data)
     timer.phase("grafting")
 
-    # Advantages of turns become advantages of tokens.
-    make_sequences(trainer, data)
 
-    # L = L_base + lambda * L_surgical, then the reference follows the policy.
-    stats = update_policy(trainer, data)
-    timer.phase("update")
+def sampled_ahead(
+    trainer: Trainer, sampler: Trainer, number: int, passed: float, timer: PhaseTimer
+) -> IterationData:
+    """Take an iteration's data that was sampled during the last update, and begin to sample the next; see ``ahead``.
 
-    return finish(trainer, data, stats, timer)
+    Args:
+        trainer: of the update.
+        sampler: the same run as its sampling sees it, with an engine and a communicator of its own.
+        number: of the iteration.
+        passed: see ``iterate``.
+        timer: of the iteration; it gets the seconds of the sampling, and those that were waited for it.
+    """
+    config, ahead = trainer.config, trainer.ahead
+
+    def start(number: int, lag: int) -> None:
+        ahead.start(partial(begin, sampler, number, passed), partial(_sample_apart, sampler), lag)
+
+    if not ahead.waiting:
+        sampler.cursor, sampler.turns = trainer.cursor, trainer.turns
+        start(number, 0)
+    with raise_on_any_rank(trainer.world):
+        data = ahead.take()
+    tasks, turns = all_of(trainer.world, data)
+    sampler.cursor, sampler.turns = trainer.cursor + tasks, trainer.turns + turns
+    if (
+        number + 1 < config.iterations
+        and share_of_episodes(config, sampler.cursor) < 1
+        and share_of_turns(config, sampler.turns) < 1
+    ):
+        start(number + 1, 1)
+    timer.phase("waiting")
+    timer.seconds |= data.seconds
+    return data
+
+
+def _sample_apart(sampler: Trainer, data: IterationData) -> None:
+    """Sample in a thread of its own; peak memory is the main thread's to measure."""
+    timer = PhaseTimer(time.perf_counter, torch.device("cpu"))
+    sample(sampler, data, timer)
+    forget_beginnings(data.groups)
+    data.seconds = timer.seconds
 
 
 def begin(trainer: Trainer, number: int, passed: float) -> IterationData:
@@ -473,6 +535,8 @@ def summarize(
         metrics["kl_reference"] = stats.kl_reference
     if config.algo.startswith("dapo"):
         metrics |= {"played_tasks": played.tasks, "dropped_groups": played.dropped_groups}
+    if config.rollout.ahead:
+        metrics["sampling_lag"] = played.lag
     if tokens := (correction := played.correction).tokens:
         metrics |= {
             "correction_masked": correction.masked / tokens,

@@ -133,9 +133,7 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
         else layers * layer
     )
     replies = max(1, tokens // max(limit // 8, config.rollout.max_tokens)) * config.rollout.max_tokens
-    made.update["loss over the vocabulary"] = min(
-        min(tokens, replies) * size * LOSS_BYTES, MOST_LOSS_BYTES
-    )
+    made.update["loss over the vocabulary"] = min(min(tokens, replies) * size * LOSS_BYTES, MOST_LOSS_BYTES)
     if not zero:  # the step begins when these are freed, and takes as much as the gradient
         freed = sum(made.update.values())
         made.update["AdamW's step beyond these"] = max(0, 4 * trained - freed)

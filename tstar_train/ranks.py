@@ -25,6 +25,7 @@ ORDERS: dict[str, Any] = {
     "measure": measure,
     "iterate": iterate,
     "gather": lambda trainer: trainer.learner.gather(),
+    "queue": lambda trainer: trainer.ahead.gather(trainer.world),
     "finds": lambda trainer, path: all(trainer.world.gather(path.exists())),
 }
 
@@ -34,7 +35,7 @@ def run_on_all_ranks(trainer: Trainer, name: str, *arguments: Any) -> Any:
 
     Args:
         trainer: of this rank.
-        name: ``load``, ``finds``, ``measure``, ``iterate`` or ``gather``.
+        name: ``load``, ``finds``, ``measure``, ``iterate``, ``gather`` or ``queue``.
         arguments: of the task, without the trainer.
 
     Returns:

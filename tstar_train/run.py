@@ -238,6 +238,8 @@ def train_on(
                 if failed:  # the other ranks hold a part of it, and may be gone: the last checkpoint stands
                     return
                 run_on_all_ranks(trainer, "gather")
+            if trainer.sampler is not None and not failed:  # else resuming samples anew
+                run_on_all_ranks(trainer, "queue")
             save_checkpoint(folder.path, trainer, progress, config.keep_checkpoints, validation.chosen)
             saved = progress.iteration
 

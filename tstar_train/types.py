@@ -423,6 +423,7 @@ class IterationData:
         pairs_age: mean age in iterations of the pairs that were drawn from the grafting set; on the first rank.
         work: of the KL estimates.
         correction: of the importance correction; without tokens where the sampler is exact.
+        lag: number of updates between the weights that sampled and those that train on it (``--rollout.ahead``).
         seconds: per phase; after merging, of the slowest rank.
         memory: peak GiB on a GPU per phase; after merging, of the rank with the largest.
     """
@@ -445,6 +446,7 @@ class IterationData:
     pairs_age: float = 0.0
     work: KLWork = field(default_factory=KLWork)
     correction: CorrectionWork = field(default_factory=CorrectionWork)
+    lag: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
 
@@ -456,7 +458,8 @@ class IterationData:
     @classmethod
     def merge(cls, parts: Sequence[IterationData]) -> IterationData:
         """Join the data of all ranks, in order of rank."""
-        whole = cls(parts[0].number, parts[0].done, parts[0].temperature, pairs_age=parts[0].pairs_age)
+        first = parts[0]
+        whole = cls(first.number, first.done, first.temperature, pairs_age=first.pairs_age, lag=first.lag)
         for part in parts:
             whole.groups += part.groups
             whole.failed += part.failed

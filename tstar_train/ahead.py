@@ -1,0 +1,167 @@
+"""Sampling ahead: the next iteration's episodes are played beside the update, with the weights before it."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tstar_envs import BadData, write_whole
+from tstar_train.distributed import Communicator
+from tstar_train.types import IterationData
+
+QUEUE = "ahead.pickle"  # sampled data in a checkpoint, one part per rank
+_POLL_SECONDS = 0.05  # between two looks of the main thread, which a signal interrupts
+
+# Begins an iteration in the main thread: hands the weights over, and returns its empty data.
+Begin = Callable[[], IterationData]
+# Fills the data in a thread of its own.
+Fill = Callable[[IterationData], None]
+
+
+class Ahead:
+    """Queue of at most one sampled iteration on one rank.
+
+    Attributes:
+        parts: sampled data of all ranks, gathered for a checkpoint; on the first rank.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[IterationData] = []
+        self._data: IterationData | None = None
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def waiting(self) -> bool:
+        """True if data is there, or being sampled."""
+        return self._data is not None
+
+    def start(self, begin: Begin, fill: Fill, lag: int) -> None:
+        """Begin to sample an iteration; returns at once.
+
+        Args:
+            begin: see ``Begin``.
+            fill: see ``Fill``.
+            lag: number of updates between these weights and those that train on the data.
+        """
+        data = begin()
+        data.lag = lag
+
+        def work() -> None:
+            try:
+                fill(data)
+            except BaseException as error:  # noqa: BLE001  # raised by ``wait`` in the main thread
+                self._error = error
+
+        self._data = data
+        self._thread = threading.Thread(target=work, daemon=True, name="tstar samples ahead")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until nothing is being sampled.
+
+        Raises:
+            Exception: any error of the sampling; its data is dropped.
+        """
+        while self._thread is not None and self._thread.is_alive():
+            self._thread.join(_POLL_SECONDS)
+        self._thread = None
+        if self._error is not None:
+            error, self._error, self._data = self._error, None, None
+            raise error
+
+    def take(self) -> IterationData:
+        """Take the sampled data out of the queue, once it is complete.
+
+        Raises:
+            Exception: see ``wait``.
+            ValueError: nothing was begun.
+        """
+        self.wait()
+        if self._data is None:
+            raise ValueError("nothing was sampled ahead")
+        data, self._data = self._data, None
+        return data
+
+    def gather(self, world: Communicator) -> None:
+        """Fill ``parts`` for ``save``; all ranks call it.
+
+        Raises:
+            Exception: see ``wait``.
+        """
+        self.wait()
+        self.parts = [] if self._data is None else world.gather(self._data)
+
+    def save(self, path: Path) -> None:
+        """Write the gathered data, if there is any."""
+        if self.parts:
+            write_whole(path, pickle.dumps(self.parts))
+        self.parts = []
+
+    def load(self, path: Path, world: Communicator) -> None:
+        """Read this rank's part, if a checkpoint has one; it takes the place of what was sampled.
+
+        Raises:
+            BadData: it is damaged, or of another number of ranks.
+        """
+        self.wait()
+        self._data = None
+        if not path.is_file():
+            return
+        parts = read_queue(path)
+        if len(parts) != world.size:
+            raise BadData(
+                f"{path} was sampled by {len(parts)} processes, and this run has {world.size}: resume with --processes {len(parts)}"
+            )
+        self._data = parts[world.rank]
+
+
+def read_queue(path: Path) -> list[IterationData]:
+    """Read the sampled data of all ranks.
+
+    Raises:
+        BadData: the file is damaged, or holds something else.
+    """
+    try:
+        parts = _Unpickler(io.BytesIO(path.read_bytes())).load()
+    except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, ValueError) as error:
+        raise BadData(f"{path} cannot be read ({error})") from error
+    if not isinstance(parts, list) or not all(isinstance(part, IterationData) for part in parts):
+        raise BadData(f"{path} holds no sampled episodes")
+    return parts
+
+
+_PLAIN = {
+    *(
+        ("builtins", name)
+        for name in ("set", "frozenset", "slice", "complex", "range", "bytearray", "object")
+    ),
+    *(("collections", name) for name in ("OrderedDict", "Counter", "defaultdict", "deque")),
+    *(("numpy", name) for name in ("ndarray", "dtype")),
+    *(("numpy._core.multiarray", name) for name in ("_reconstruct", "scalar")),
+    ("numpy._core.numeric", "_frombuffer"),
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads what a checkpoint of this project holds, and calls nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = (
+            super().find_class(module, name) if module.startswith(("tstar_envs.", "tstar_train.")) else None
+        )
+        if isinstance(found, type) or (module, name) in _PLAIN:
+            return found or super().find_class(module, name)
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which no checkpoint does")
+
+
+def all_of(world: Communicator, data: IterationData) -> tuple[int, int]:
+    """Sum the tasks and turns of all ranks."""
+    tasks, turns = world.all_reduce(torch.tensor([data.tasks, data.turns])).tolist()
+    return int(tasks), int(turns)
