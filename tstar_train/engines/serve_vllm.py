@@ -24,6 +24,18 @@ def end_with_parent(parent: int) -> None:
         sys.exit(1)
 
 
+def keep_plain_on_cpu() -> bool:
+    """Let vLLM's CPU build compute with the weights as they are loaded; return whether it is that build."""
+    from vllm.platforms import current_platform
+
+    if current_platform.device_type != "cpu":
+        return False
+    from tstar_train.engines.vllm import keep_weights_plain
+
+    keep_weights_plain()
+    return True
+
+
 def main(arguments: Sequence[str]) -> None:
     """Serve with vLLM's own main function.
 
@@ -33,15 +45,10 @@ def main(arguments: Sequence[str]) -> None:
     if arguments and arguments[0].startswith(_PARENT):
         end_with_parent(int(arguments[0].removeprefix(_PARENT)))
         arguments = arguments[1:]
-    from vllm.platforms import current_platform
-
-    if current_platform.device_type == "cpu":
-        from tstar_train.engines.vllm import keep_weights_plain
-
-        keep_weights_plain()  # vLLM forks its worker from here
+    if keep_plain_on_cpu():
         # vllm's main function asks for the version of the package vllm, which the CPU build has under another name.
         sys.argv = ["vllm serve", "--model", *arguments]
-        runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__", alter_sys=True)
+        runpy.run_module("vllm.entrypoints.openai.api_server", run_name="__main__")
         return
     from vllm.entrypoints.cli.main import main as vllm_main
 
@@ -51,3 +58,7 @@ def main(arguments: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+elif (
+    __name__ == "__mp_main__"
+):  # a worker, which vLLM spawns: it imports this module before it makes the model
+    keep_plain_on_cpu()

@@ -189,6 +189,25 @@ def transfer_of(config: Config, device: str) -> str:
     return asked
 
 
+def server_line(config: Config, device: str) -> str:
+    """Describe the sampling server of a run and the way of the weights to it, for the plan."""
+    server = config.server
+    if server.url is not None:
+        where = f"the vLLM server at {redacted(server.url)}"
+    elif server.devices is not None:
+        where = f"a vLLM server of the run's own on GPU {server.devices}"
+    else:
+        share = f" with {config.vllm.memory:.0%} of its memory" if device.startswith("cuda") else ""
+        where = f"a vLLM server of the run's own on {device}{share}"
+    way = transfer_of(config, device)
+    ways = {
+        "disk": "by a checkpoint in the run's folder",
+        "ipc": "within the GPU (ipc)",
+        "nccl": "from GPU to GPU (nccl)",
+    }
+    return f"sampling: {where}; new weights go there {ways[way]}"
+
+
 def open_sender(kind: str, url: str, seconds: float, rank: int, weights: list[tuple[str, Tensor]]) -> Any:
     """Open vLLM's weight transfer from the trainer's side; each rank calls it, on its GPU.
 
