@@ -27,7 +27,7 @@ from torch import Tensor
 from tstar_envs import UnknownOption
 from tstar_envs.redaction import redacted
 from tstar_train.config import Config
-from tstar_train.distributed import Communicator, RankFailed, agreed, raise_on_any_rank
+from tstar_train.distributed import Communicator, raise_on_any_rank
 from tstar_train.engines.base import EngineFailed
 from tstar_train.engines.check import EngineMismatch
 from tstar_train.engines.vllm import BLOCK, WITHOUT_WEIGHTS, Answer, VLLMRequests, cpu_settings
@@ -40,6 +40,7 @@ from tstar_train.engines.vllm_serving import (
     open_sender,
     transfer_of,
 )
+from tstar_train.finite import NotFinite
 from tstar_train.policy.model import Policy, config_with_class_name
 
 T = TypeVar("T")
@@ -49,6 +50,7 @@ _TRIES = 4  # of one request, each after the server was found well
 _POLL_SECONDS = 0.25
 # Shares of --timeout-minutes: the other processes of the run wait no longer than that for one that waits for the server.
 _START_SHARE, _RETURN_SHARE = 0.8, 0.4
+_NO_NUMBER = "not JSON compliant"
 _CLAMPED = -9999.0  # what vLLM's server writes for a log-probability that is NaN or minus infinity
 # Variables of torchrun, which vLLM would take for its own.
 _OF_RANKS = (
@@ -111,8 +113,8 @@ class VLLMServerEngine(VLLMRequests):
             EngineMismatch: it fails to load the weights.
         """
         world = self._world
-        if agreed(world, False):  # until here another rank may still ask for the old weights
-            raise RankFailed("another process of this run failed")
+        with raise_on_any_rank(world):  # until here another rank may still ask for the old weights
+            pass
         self._number += 1
         self._failure = None
         with raise_on_any_rank(world):
@@ -473,6 +475,13 @@ class VLLMServerEngine(VLLMRequests):
             except NoAnswerError as error:
                 reason = str(error)
             except RefusedError as error:
+                # For cached tokens of a scored prompt vLLM sends what memory holds; if that is no number, its answer fails as a whole.
+                if _NO_NUMBER in str(error):
+                    if params.get("skip_reading_prefix_cache", True):
+                        raise NotFinite(
+                            "the policy's log-probabilities are NaN or infinite: its weights are broken"
+                        ) from error
+                    return Answer([], [], len(prompt), [])
                 raise EngineFailed(
                     f"{self._shown} refuses a request of {len(prompt)} tokens: {error}"
                 ) from error
