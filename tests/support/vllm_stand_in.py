@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from copy import deepcopy
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from threading import Lock
 from urllib.parse import urlsplit
 
+import torch
 from loopback import QuietHandler, listening
 from safetensors.torch import load_file
 
@@ -49,6 +51,7 @@ class Served:
                 self.policy.model.load_state_dict(weights, strict=False)
             except RuntimeError as error:
                 return 500, {"error": {"message": str(error)}}
+            self.engine.sync(())
             return 200, {"results": [None]}
         if path == "/update_weight_version":
             self.version = body["new_version"]
@@ -70,10 +73,11 @@ class Served:
         content = [{"token_id": token, "logprob": logprob} for token, logprob in pairs]
         scored = None
         if params.get("prompt_logprobs") is not None:
-            scored = [None]
-            for at in range(1, len(ids)):
-                [[logprob]] = self.engine.logprobs([ids[:at]], [[[ids[at]]]])
-                scored.append({str(ids[at]): {"logprob": logprob}})
+            with torch.no_grad():
+                given = torch.tensor([ids])
+                logprobs = torch.log_softmax(self.policy.model(given).logits[0, :-1], dim=-1)
+            values = logprobs.gather(-1, given[0, 1:, None])[:, 0].tolist()
+            scored = [None, *({str(t): {"logprob": v}} for t, v in zip(ids[1:], values, strict=True))]
         choice = {
             "token_ids": sample.ids,
             "finish_reason": "length",
@@ -87,7 +91,7 @@ class Served:
 @contextmanager
 def serving(policy, **options):
     """Serve a copy of a policy on loopback; gives its state, with the address."""
-    served = Served(policy, **options)
+    served, lock = Served(policy, **options), Lock()
 
     class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
@@ -113,7 +117,8 @@ def serving(policy, **options):
                 else:
                     status, said = done
             if not status:
-                status, said = served.answer(path, body)
+                with lock:
+                    status, said = served.answer(path, body)
             content = json.dumps(said).encode() if not isinstance(said, str) else said.encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))

@@ -39,7 +39,9 @@ from tstar_train.engines.vllm_serving import (
     ServerProcess,
     transfer_of,
 )
+from tstar_train.finite import NotFinite
 from tstar_train.learner.base import tied
+from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
 from tstar_train.run import train
 
@@ -318,14 +320,31 @@ def test_a_server_that_does_not_fit_is_named_before_its_weights_are_replaced(pol
         assert not any(path == "/collective_rpc" for path, _ in served.requests)
 
 
-def test_a_model_of_another_shape_is_named(policy, asking):
-    wider = random_policy(0)
-    wider.model.model.layers[0].mlp.down_proj.weight = torch.nn.Parameter(torch.zeros(128, 400))
-    with (
-        serving(wider) as served,
-        pytest.raises(EngineMismatch, match=r"failed to load the weights.*another model"),
-    ):
-        asking(policy, options(url=served.url)).sync(weights_of(policy))
+def test_weights_that_a_server_fails_to_load_are_named(policy, asking):
+    with serving(policy) as served:
+        answer = served.answer
+
+        def failing(path, body):
+            return (500, "shape mismatch") if path == "/collective_rpc" else answer(path, body)
+
+        served.answer = failing
+        with pytest.raises(
+            EngineMismatch, match=r"failed to load the weights.*another model.*shape mismatch"
+        ):
+            asking(policy, options(0.2, url=served.url)).sync(weights_of(policy))
+
+
+def test_prompts_whose_cached_part_is_no_number_are_scored_without_the_cache(policy, asking):
+    refusal = (400, "Out of range float values are not JSON compliant")
+    with serving(policy) as served:
+        engine = asking(policy, options(0.2, url=served.url))
+        engine.sync(weights_of(policy))
+        [[expected]] = LocalEngine(policy).logprobs([text(6)], [[text(2, 9)]])
+        served.script = [refusal]
+        assert engine.logprobs([text(6)], [[text(2, 9)]])[0][0] == pytest.approx(expected, abs=1e-4)
+        served.script = [refusal, refusal]
+        with pytest.raises(NotFinite, match="its weights are broken"):
+            engine.logprobs([text(6)], [[text(2, 9)]])
 
 
 def test_a_server_without_the_routes_of_weights_is_named(policy, asking):
@@ -349,22 +368,17 @@ def test_no_server_at_the_address_is_said_at_once(policy, asking):
     assert time.monotonic() - began < 5
 
 
-def test_a_server_that_stays_away_ends_the_run_which_stays_resumable(policy, other, tmp_path):
+def test_a_server_that_stays_away_ends_the_run_which_stays_resumable(tmp_path):
     """It serves the start's measurement and one iteration; its address is in the message, and so is the way on."""
-    with serving(other) as served:
+    with serving(load_policy("tiny", "sokoban"), max_model_len=1 << 20) as served:
         small = dataclasses.replace(
-            options(minutes=0.02, url=served.url),
-            env="tstar/Sokoban-easy",
-            iterations=3,
-            checkpoint_every=1,
-            tstar=False,
+            options(minutes=0.1, url=served.url), iterations=3, checkpoint_every=1, tstar=False
         )
         rollout = dataclasses.replace(
             small.rollout, tasks_per_iteration=1, group_size=2, horizon=1, max_tokens=4, context_tokens=None
         )
         evaluation = dataclasses.replace(small.evaluation, tasks=1, samples=1, greedy=False)
         small = dataclasses.replace(small, rollout=rollout, evaluation=evaluation)
-        served.max_model_len = 1 << 20
 
         def stop(number, metrics):
             served.script = [(503, "gone")] * 1_000
@@ -399,8 +413,15 @@ def test_a_process_that_dies_before_it_served_is_not_started_again(tmp_path):
     one.end()
 
 
+def running(group):
+    """Whether any process of a group runs; one that has ended stays listed until its parent asks."""
+    states = [path.read_text().rpartition(")")[2].split() for path in Path("/proc").glob("[0-9]*/stat")]
+    return any(int(state[2]) == group and state[0] != "Z" for state in states)
+
+
 def test_a_process_that_served_is_started_again_and_ended_with_its_children(tmp_path):
-    code = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print('up', flush=True); time.sleep(60)"
+    sleeps = "import time; time.sleep(60)"
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', '{sleeps}']); print('up', flush=True); {sleeps}"
     one = process(code, tmp_path / "log.txt")
     one.served = True
     until(lambda: one.last_lines().count("up") == 1)
@@ -409,9 +430,7 @@ def test_a_process_that_served_is_started_again_and_ended_with_its_children(tmp_
     until(lambda: one.last_lines().count("up") == 2)
     second = one._process.pid
     one.end()
-    for group in (first, second):
-        with pytest.raises(ProcessLookupError):
-            os.killpg(group, 0)
+    until(lambda: not any(map(running, (first, second))))
 
 
 # ---------------------------------------------------------------------- vLLM itself
