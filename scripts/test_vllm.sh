@@ -47,4 +47,4 @@ fi
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 # vLLM, and what it imports, warn of deprecated names, which are none of ours.
 exec "$venv/bin/python" -m pytest -W default -p no:cacheprovider \
-  tests/train/engines/test_vllm_engine.py tests/train/engines/test_vllm_server.py "$@"
+  tests/train/engines/test_vllm_engine.py tests/train/engines/test_vllm_server.py tests/train/engines/test_served_by_vllm.py "$@"

@@ -5,7 +5,9 @@ The real server is tested by scripts/test_vllm.sh; this one shows what the engin
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import time
 from contextlib import contextmanager
 from copy import deepcopy
 from http.server import BaseHTTPRequestHandler
@@ -17,7 +19,42 @@ import torch
 from loopback import QuietHandler, listening
 from safetensors.torch import load_file
 
+from tstar_envs import find_entry
+from tstar_train.config import ServerConfig
 from tstar_train.engines.local import LocalEngine
+from tstar_train.learner.base import tied
+from tstar_train.presets import tiny
+
+LIMIT = 400
+BASE = tiny(find_entry("sokoban-easy"))
+
+
+def options(minutes=10.0, **server):
+    rollout = dataclasses.replace(BASE.rollout, context_tokens=LIMIT, max_sequences=16)
+    return dataclasses.replace(
+        BASE, engine="vllm-server", server=ServerConfig(**server), rollout=rollout, timeout_minutes=minutes
+    )
+
+
+def weights_of(policy):
+    return [
+        (name, tensor) for name, tensor in policy.model.state_dict().items() if not tied(policy.model, name)
+    ]
+
+
+def text(length, start=0):
+    return [(5 + 29 * (start + n)) % 1000 for n in range(length)]
+
+
+def flat(scores):
+    return [value for group in scores for value in group]
+
+
+def until(condition, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 class Served:

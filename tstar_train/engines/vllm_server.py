@@ -94,7 +94,7 @@ class VLLMServerEngine(VLLMRequests):
         self._out = out
         self._process: ServerProcess | None = None
         self._client: Client | None = None
-        self._root, self._run = Path(), ""
+        self._root, self._written, self._run = Path(), Path(), ""
         self._number, self._version = 0, ""
         self._fresh = self._served = False
         self._sender: Any = None
@@ -180,6 +180,7 @@ class VLLMServerEngine(VLLMRequests):
                 }
                 save_file(state, partial / "model.safetensors", metadata={"format": "pt"})
             partial.rename(self._weights())
+            self._written = self._weights()
         except (OSError, SafetensorError) as error:
             raise EngineFailed(
                 f"the weights for the sampling server could not be written to {self._root} ({error}): make room there, or choose "
@@ -192,7 +193,7 @@ class VLLMServerEngine(VLLMRequests):
         with raise_on_any_rank(world):
             if world.rank == 0 and not self._patiently("", self._held).startswith(self._run):
                 self._sender = None  # a server that this run has not spoken to
-                self._require_fit()
+                self._patiently("", self._require_fit)
         if world.broadcast(self._sender is None):
             self._sender = None
         handing = world.external_collectives("handing weights to the sampling server")
@@ -338,7 +339,7 @@ class VLLMServerEngine(VLLMRequests):
             options["--gpu-memory-utilization"] = config.vllm.memory
         pairs = [str(word) for pair in options.items() for word in pair]
         serve = [sys.executable, "-m", "tstar_train.engines.serve_vllm", f"--parent={os.getpid()}"]
-        return [*serve, str(self._weights()), *pairs, *switches]
+        return [*serve, str(self._written), *pairs, *switches]
 
     def _await_start(self, process: ServerProcess) -> None:
         """Wait until the run's own server answers for the first time.

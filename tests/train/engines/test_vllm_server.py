@@ -1,4 +1,4 @@
-"""``--engine vllm-server``: options, failures of a server, and the real one (scripts/test_vllm.sh, skipped without vLLM)."""
+"""``--engine vllm-server``: options, and servers that fail, on a stand-in (test_served_by_vllm.py has vLLM itself)."""
 
 from __future__ import annotations
 
@@ -7,25 +7,22 @@ import importlib.util
 import json
 import os
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
-import torch
 from loopback import QuietHandler, listening
 from policies import random_policy
 from rich.console import Console
-from vllm_stand_in import serving
+from vllm_stand_in import BASE, flat, options, serving, text, until, weights_of
 
-from tstar_envs import MissingExtra, UnknownOption, find_entry
+from tstar_envs import MissingExtra, UnknownOption
 from tstar_train.__main__ import main
 from tstar_train.config import Config, ServerConfig
 from tstar_train.config_check import check
-from tstar_train.distributed import SingleProcess
+from tstar_train.distributed import SingleProcess, raise_on_any_rank
 from tstar_train.engines import require_engine
 from tstar_train.engines.base import EngineFailed
 from tstar_train.engines.check import EngineMismatch, sync_engine
@@ -40,38 +37,8 @@ from tstar_train.engines.vllm_serving import (
     transfer_of,
 )
 from tstar_train.finite import NotFinite
-from tstar_train.learner.base import tied
 from tstar_train.policy.model import load_policy
-from tstar_train.presets import tiny
 from tstar_train.run import train
-
-needs_vllm = pytest.mark.skipif(
-    importlib.util.find_spec("vllm") is None,
-    reason="vLLM is not installed; scripts/test_vllm.sh makes an environment with it",
-)
-LIMIT = 400
-BASE = tiny(find_entry("sokoban-easy"))
-
-
-def options(minutes=10.0, **server):
-    rollout = dataclasses.replace(BASE.rollout, context_tokens=LIMIT, max_sequences=16)
-    return dataclasses.replace(
-        BASE, engine="vllm-server", server=ServerConfig(**server), rollout=rollout, timeout_minutes=minutes
-    )
-
-
-def weights_of(policy):
-    return [
-        (name, tensor) for name, tensor in policy.model.state_dict().items() if not tied(policy.model, name)
-    ]
-
-
-def text(length, start=0):
-    return [(5 + 29 * (start + n)) % 1000 for n in range(length)]
-
-
-def flat(scores):
-    return [value for group in scores for value in group]
 
 
 @pytest.fixture(scope="module")
@@ -372,7 +339,7 @@ def test_a_server_that_stays_away_ends_the_run_which_stays_resumable(tmp_path):
     """It serves the start's measurement and one iteration; its address is in the message, and so is the way on."""
     with serving(load_policy("tiny", "sokoban"), max_model_len=1 << 20) as served:
         small = dataclasses.replace(
-            options(minutes=0.1, url=served.url), iterations=3, checkpoint_every=1, tstar=False
+            options(minutes=0.06, url=served.url), iterations=3, checkpoint_every=1, tstar=False
         )
         rollout = dataclasses.replace(
             small.rollout, tasks_per_iteration=1, group_size=2, horizon=1, max_tokens=4, context_tokens=None
@@ -392,18 +359,95 @@ def test_a_server_that_stays_away_ends_the_run_which_stays_resumable(tmp_path):
     assert (tmp_path / "run" / "checkpoints" / "000001").is_dir()
 
 
+# ---------------------------------------------------------------------- ranks
+
+
+class Meeting(SingleProcess):
+    """A communicator of ranks that are threads; calls that do not match end in a broken barrier."""
+
+    def __init__(self, rank, size, places, barrier):
+        self.rank, self.size, self._places, self._barrier = rank, size, places, barrier
+
+    def _put(self, value):
+        self._places[self.rank] = value
+        self._barrier.wait()
+        found = list(self._places)
+        self._barrier.wait()
+        return found
+
+    def all_reduce(self, values):
+        found = self._put(values.clone())
+        assert len({value.shape for value in found}) == 1
+        return values.copy_(sum(found))
+
+    def gather(self, value):
+        found = self._put(value)
+        return [] if self.rank else found
+
+    def broadcast(self, value):
+        return self._put(value)[0]
+
+
+def on_two_ranks(work):
+    """Run ``work(world)`` as two ranks; what each returned or raised."""
+    places, barrier, found = [None, None], threading.Barrier(2, timeout=20), {}
+
+    def rank(number):
+        try:
+            found[number] = work(Meeting(number, 2, places, barrier))
+        except Exception as error:  # compared by the test
+            found[number] = error
+
+    threads = [threading.Thread(target=rank, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found[0], found[1]
+
+
+def ranks(policy, config, out, meanwhile=lambda world: None):
+    """Two ranks of one run: synced as ``build`` does, then asked."""
+
+    def work(world):
+        engine = VLLMServerEngine(policy, config, world, None if world.rank else out)
+        try:
+            with raise_on_any_rank(world):
+                meanwhile(world)
+                engine.sync(weights_of(policy))
+            return engine.generate([text(9)], ["a"], max_tokens=4)
+        finally:
+            engine.close()
+
+    return on_two_ranks(work)
+
+
+def test_two_ranks_ask_one_server_and_the_first_hands_over(policy, other, tmp_path):
+    with serving(other) as served:
+        first, second = ranks(policy, options(0.2, url=served.url), tmp_path)
+        assert first == second and len(first[0].ids) == 4
+        assert [path for path, _ in served.requests].count("/collective_rpc") == 1
+
+
+def test_what_fails_on_one_rank_fails_on_all(policy, tmp_path):
+    with serving(policy, max_model_len=100) as served:
+        found = ranks(policy, options(0.2, url=served.url), tmp_path)
+        assert [type(error) for error in found] == [EngineFailed] * 2 and "max-model-len 100" in str(found[1])
+
+    def fails_on_the_second(world):
+        if world.rank:
+            raise EngineMismatch("the second rank's")
+
+    with serving(policy) as served:
+        found = ranks(policy, options(0.2, url=served.url), tmp_path, fails_on_the_second)
+    assert [str(error) for error in found] == ["the second rank's"] * 2
+
+
 # ---------------------------------------------------------------------- the process
 
 
 def process(code, log):
     return ServerProcess(lambda: [sys.executable, "-c", code], dict(os.environ), log)
-
-
-def until(condition, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_process_that_dies_before_it_served_is_not_started_again(tmp_path):
@@ -431,225 +475,3 @@ def test_a_process_that_served_is_started_again_and_ended_with_its_children(tmp_
     second = one._process.pid
     one.end()
     until(lambda: not any(map(running, (first, second))))
-
-
-# ---------------------------------------------------------------------- vLLM itself
-
-
-@pytest.fixture(scope="module")
-def real(policy, tmp_path_factory):
-    engine = VLLMServerEngine(policy, options(), SingleProcess(), tmp_path_factory.mktemp("run"))
-    yield engine
-    engine.close()
-
-
-@pytest.fixture
-def synced(policy, real):
-    sync_engine(policy, real, weights_of(policy))
-    return real
-
-
-def largest_gap(policy, context, sample, temperature=1.0):
-    with torch.no_grad():
-        logits = policy.model(torch.tensor([context + sample.ids])).logits[0, len(context) - 1 : -1]
-    theirs = torch.log_softmax(logits / temperature, dim=-1)
-    return float(
-        (theirs.gather(-1, torch.tensor(sample.ids)[:, None])[:, 0] - torch.tensor(sample.logprobs))
-        .abs()
-        .max()
-    )
-
-
-@needs_vllm
-@pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
-def test_log_probabilities_of_samples_are_the_policys(policy, synced, temperature):
-    contexts, seeds = [text(20), text(70, 3)], list("abcd")
-    samples = synced.generate(contexts, seeds, max_tokens=24, temperature=temperature, copies=2)
-    for number, sample in enumerate(samples):
-        assert largest_gap(policy, contexts[number // 2], sample, temperature or 1.0) < 1e-4
-    again = synced.generate(contexts, seeds, max_tokens=24, temperature=temperature, copies=2)
-    assert [s.ids for s in again] == [s.ids for s in samples]
-    if temperature:
-        assert samples[0].ids != samples[1].ids
-    else:
-        local = LocalEngine(policy).generate(contexts, ["a", "b"], max_tokens=24, temperature=0.0)
-        assert [s.ids for s in samples[::2]] == [s.ids for s in local]
-
-
-@needs_vllm
-def test_scores_are_the_local_engines_also_where_the_cache_holds_the_continuation(policy, synced):
-    context = text(70)
-    sample = synced.generate([context], ["long"], max_tokens=100)[0]
-    tails = [[sample.ids, sample.ids[:64], text(9, 4), []]]
-    theirs = flat(LocalEngine(policy).logprobs([context], tails))
-    for _ in range(2):
-        assert flat(synced.logprobs([context], tails)) == pytest.approx(theirs, abs=2e-3)
-
-
-@needs_vllm
-def test_every_matrix_that_changes_arrives(policy, synced):
-    """The tied output matrix too, which a packed copy would hold back."""
-    changed = random_policy(0)
-    for name, parameter in changed.model.named_parameters():
-        if parameter.dim() == 1:
-            continue
-        with torch.no_grad():
-            parameter.mul_(1.1)
-        synced.sync(weights_of(changed))
-        [sample] = synced.generate([text(30)], [name], max_tokens=8)
-        assert largest_gap(changed, text(30), sample) < 1e-4, name
-
-
-@needs_vllm
-def test_limits_are_the_local_engines(synced):
-    assert synced.limit == LIMIT and len(synced.generate([text(LIMIT - 3)], ["s"], max_tokens=9)[0].ids) <= 3
-    assert synced.logprobs([text(LIMIT - 4)], [[text(4)]])[0][0] < 0
-
-
-SMALL = (
-    "--env sokoban-easy --iterations 3 --checkpoint-every 1 --rollout.tasks-per-iteration 2 --rollout.group-size 4 "
-    "--evaluation.tasks 2 --evaluation.samples 1 --optim.num-minibatches 1 --engine vllm-server"
-).split()
-
-
-def started(out, *more):
-    command = [sys.executable, "-m", "tstar_train", *SMALL, "--out", str(out), *more]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
-def finished(run):
-    said = run.communicate(timeout=500)[0]
-    assert run.returncode == 0, said[-3000:]
-
-
-def lines_of(out):
-    path = out / "metrics.jsonl"
-    return path.read_text().splitlines() if path.exists() else []
-
-
-def children(pid):
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-@needs_vllm
-def test_a_run_whose_server_is_killed_once_goes_on_as_the_undisturbed_one(tmp_path):
-    plain = started(tmp_path / "plain")
-    finished(plain)
-    disturbed = started(tmp_path / "killed")
-    until(lambda: len(lines_of(tmp_path / "killed")) == 1, 400)
-    [server] = [
-        pid for pid in children(disturbed.pid) if b"serve_vllm" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
-    os.kill(server, signal.SIGKILL)
-    finished(disturbed)
-    assert lines_of(tmp_path / "killed") == lines_of(tmp_path / "plain")
-    for line in lines_of(tmp_path / "killed"):
-        assert 0 < json.loads(line)["logprob_difference_max"] < 1e-3
-    log = (tmp_path / "killed" / "server" / "log.txt").read_text()
-    assert log.count("Application startup complete") == 2
-    assert not list((tmp_path / "killed" / "server").glob("weights-*"))
-
-
-@needs_vllm
-def test_the_server_ends_with_a_run_that_is_killed(tmp_path):
-    run = started(tmp_path / "run")
-    until(lambda: len(lines_of(tmp_path / "run")) == 1, 400)
-    servers = [pid for pid in children(run.pid) if b"serve_vllm" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    workers = [inner for pid in servers for inner in children(pid)]
-    run.kill()
-    run.wait()
-    run.stdout.close()
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in servers + workers), 60)
-
-
-@needs_vllm
-def test_two_ranks_ask_one_server(tmp_path):
-    run = started(tmp_path / "run", "--processes", "2", "--iterations", "1")
-    finished(run)
-    [metrics] = map(json.loads, lines_of(tmp_path / "run"))
-    assert 0 < metrics["logprob_difference_max"] < 1e-3 and metrics["gradient_norm"] > 0
-
-
-def given_server(policy, folder, port, log):
-    """The command of docs/llm.md, for vLLM's CPU build."""
-    policy.model.save_pretrained(folder)
-    command = [
-        sys.executable,
-        "-m",
-        "tstar_train.engines.serve_vllm",
-        str(folder),
-        "--port",
-        str(port),
-        "--host",
-        "127.0.0.1",
-    ]
-    command += (
-        "--dtype float32 --max-model-len 401 --logprobs-mode processed_logprobs --skip-tokenizer-init".split()
-    )
-    command += "--enable-scale-out --enable-prompt-tokens-details --generation-config vllm --enforce-eager --block-size 32".split()
-    more = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            command, env={**os.environ, **more}, stdout=output, stderr=output, start_new_session=True
-        )
-
-
-@pytest.fixture
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def well(port):
-    client = Client(f"http://127.0.0.1:{port}", 5.0, 1)
-
-    def answers():
-        try:
-            client.ask("GET", "/health")
-        except NoAnswerError:
-            return False
-        return True
-
-    return answers
-
-
-@needs_vllm
-def test_a_given_server_is_killed_and_started_again_by_its_owner(policy, other, asking, tmp_path, free_port):
-    def serve():
-        return given_server(other, tmp_path / "model", free_port, tmp_path / "log.txt")
-
-    given = [text(20), text(70, 3)], ["a", "b"]
-    server = serve()
-    try:
-        until(well(free_port), 300)
-        engine = asking(policy, options(url=f"http://127.0.0.1:{free_port}"), tmp_path / "run")
-        sync_engine(policy, engine, weights_of(policy))
-        before = engine.generate(*given, max_tokens=16)
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-        found = []
-        asks = threading.Thread(target=lambda: found.extend(engine.generate(*given, max_tokens=16)))
-        asks.start()
-        server = serve()
-        asks.join(300)
-        assert [s.ids for s in found] == [s.ids for s in before]
-        assert largest_gap(policy, given[0][0], found[0]) < 1e-4
-        shorter = random_policy(0)
-        shorter.model.resize_token_embeddings(1100)
-        with pytest.raises(
-            EngineFailed, match="serves a larger vocabulary than random, which has 1,100 tokens"
-        ):
-            asking(shorter, options(url=f"http://127.0.0.1:{free_port}"), tmp_path / "wrong").sync(
-                weights_of(shorter)
-            )
-        deeper = dataclasses.replace(options(url=f"http://127.0.0.1:{free_port}"))
-        deeper = dataclasses.replace(deeper, rollout=dataclasses.replace(deeper.rollout, context_tokens=800))
-        with pytest.raises(EngineFailed, match="--max-model-len 401, and this run needs 801"):
-            asking(policy, deeper, tmp_path / "wrong").sync(weights_of(policy))
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
