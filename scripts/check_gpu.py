@@ -9,6 +9,7 @@
 - zero: plain torch beside ``--learner deepspeed``, one process (extra deepspeed).
 - ranks: what two processes on one GPU do, and say.
 - vllm: ``--engine vllm`` beside ``--engine local`` (extra vllm): scores, new weights, sleep, seconds.
+- server: ``--engine vllm-server`` with the weights handed over by ipc, by disk, and by nccl where there is a second GPU (extra vllm).
 - tests: tests/train with the GPU in sight; those that fail are run again without it.
 
 Each part is a process of its own with a limit; a part that fails leaves the others alone. Findings are appended to FILE.jsonl as they come,
@@ -40,6 +41,7 @@ PARTS = {
     "zero": ("gpu_parts.py", 90),
     "ranks": ("gpu_parts.py", 120),
     "vllm": ("gpu_vllm.py", 300),
+    "server": ("gpu_server.py", 230),
     "tests": ("gpu_parts.py", 240),
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests --engine vllm with vLLM's CPU build, in an environment of its own (.venv-vllm, 4 GB, made on the first call in about 5 minutes).
+# Tests --engine vllm and vllm-server with vLLM's CPU build, in an environment of its own (.venv-vllm, 4 GB, made on the first call in about 5 minutes).
 # Exit status 75 says that this environment could not be made here, so that nothing was tested.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -40,10 +40,11 @@ make_environment() {
 if [ "$(cat "$venv/recipe" 2>/dev/null)" != "$mark" ]; then
   echo "making $venv for vLLM's CPU build ..." >&2
   if ! make_environment; then
-    echo "vLLM's CPU build could not be installed here: --engine vllm is NOT TESTED" >&2
+    echo "vLLM's CPU build could not be installed here: --engine vllm and vllm-server are NOT TESTED" >&2
     exit 75
   fi
 fi
 export OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 # vLLM, and what it imports, warn of deprecated names, which are none of ours.
-exec "$venv/bin/python" -m pytest -W default -p no:cacheprovider tests/train/engines/test_vllm_engine.py "$@"
+exec "$venv/bin/python" -m pytest -W default -p no:cacheprovider \
+  tests/train/engines/test_vllm_engine.py tests/train/engines/test_vllm_server.py tests/train/engines/test_served_by_vllm.py "$@"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from tstar_envs import EnvironmentFailed, TextEnv, UnknownOption, called, find_e
 from tstar_train.algorithms import algorithm_class
 from tstar_train.config import Config
 from tstar_train.distributed import Communicator, raise_on_any_rank
-from tstar_train.engines import make_engine
+from tstar_train.engines import close_engine, make_engine
 from tstar_train.engines.base import Engine
 from tstar_train.engines.check import check_agreement, require_following
 from tstar_train.engines.local import LocalEngine
@@ -41,8 +42,16 @@ from tstar_train.rollout.sample import TaskStream
 VALIDATION = "valid"  # the split that weights are chosen by
 
 
-def build(config: Config, world: Communicator, console: Console | None = None) -> Trainer:
+def build(
+    config: Config, world: Communicator, console: Console | None = None, out: Path | None = None
+) -> Trainer:
     """Make the trainer of one rank: policy, engine, learner and algorithm.
+
+    Args:
+        config: of the run.
+        world: communicator of the ranks.
+        console: for what the user should know.
+        out: folder of the run, see ``engines.make_engine``.
 
     Raises:
         UnknownOption: replies may be so long that no context fits before them, or the options do not fit the environment.
@@ -59,11 +68,15 @@ def build(config: Config, world: Communicator, console: Console | None = None) -
         check_agreement(policy, LocalEngine(policy))
     if config.threads is not None or policy.parameters < ONE_THREAD_BELOW:
         torch.set_num_threads(config.threads or 1)
-    trainer = trainer_of(config, policy, world)
+    trainer = trainer_of(config, policy, world, out)
     engine = trainer.engine if trainer.sampler is None else trainer.sampler.engine
     if not engine.shares_weights:
-        with raise_on_any_rank(world):
-            require_following(policy, engine, trainer.learner.weights)
+        try:
+            with raise_on_any_rank(world):
+                require_following(policy, engine, trainer.learner.weights)
+        except BaseException:
+            close_engine(engine)
+            raise
     return trainer
 
 
@@ -86,7 +99,7 @@ def limit_of(config: Config, model_config: Any) -> int:
     return limit
 
 
-def trainer_of(config: Config, policy: Policy, world: Communicator) -> Trainer:
+def trainer_of(config: Config, policy: Policy, world: Communicator, out: Path | None = None) -> Trainer:
     """Make a trainer as ``build`` does, around an existing policy.
 
     Raises:
@@ -116,7 +129,7 @@ def trainer_of(config: Config, policy: Policy, world: Communicator) -> Trainer:
         critic_rate=config.ppo.critic_learning_rate,
         recompute=config.optim.gradient_checkpointing,
     )
-    engine = make_engine(config, policy, world)
+    engine = make_engine(config, policy, world, out)
     stream = TaskStream(
         training_tasks(make_env(config), config), config.rollout.tasks_per_iteration, config.seed
     )

@@ -261,7 +261,26 @@ class VLLMConfig:
     """The vLLM engine (``--engine vllm``, extra `vllm`)."""
 
     memory: Annotated[float, ABOVE_0_TO_1] = 0.3
-    """Fraction of the GPU's memory for vLLM: its copy of the weights and its key-value cache; the trainer has the rest. Above 0 up to 1."""
+    """Fraction of the GPU's memory for vLLM, or for a server on the trainer's GPU: its copy of the weights and its key-value cache; the
+    trainer has the rest. Above 0 up to 1."""
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """The sampling server (``--engine vllm-server``, docs/llm.md). Without a URL the run starts and ends one of its own."""
+
+    url: str | None = None
+    """URL of a vLLM server that runs already, for example http://HOST:8000; docs/llm.md has the command that starts it. Its key, if it has
+    one, comes from the variable VLLM_API_KEY."""
+    devices: str | None = None
+    """GPUs of the run's own server, with commas, as in CUDA_VISIBLE_DEVICES: 6,7. None: the GPU of the trainer's first process, of which
+    the server takes --vllm.memory."""
+    tensor_parallel: Annotated[int | None, FROM_1] = None
+    """Number of GPUs that the run's own server splits each layer over. None: all of --engine.devices."""
+    transfer: Literal["auto", "disk", "ipc", "nccl"] = "auto"
+    """Way of the new weights to the server. disk: a checkpoint in the run's folder, which the server must see under the same path; ipc and
+    nccl: vLLM's weight transfer between GPUs, ipc within one GPU, nccl from one to others. auto: nccl to --engine.devices, ipc to the
+    trainer's own GPU, and disk to a server given by its URL or where the policy is on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -427,6 +446,8 @@ def with_present_names(record: dict[str, Any], part: str = "") -> dict[str, Any]
 
 
 ENVIRONMENT_OPTIONS = ("env_options", "training_options")  # fields of ``Config``
+# Field of ``Config`` -> its name on the command line, where that differs: --engine is an option itself.
+FLAG_PARTS = {"server": "engine"}
 
 
 @dataclass(frozen=True)
@@ -443,8 +464,9 @@ class Config:
     tstar: bool = True
     """Use T-STAR on top of the base algorithm; off: the base algorithm alone. It cannot be used with ppo, where it is off."""
     engine: str = "local"
-    """Engine that samples replies. local: the trainer's own model; vllm: vLLM in the trainer's process, with its own copy of the weights
-    (docs/llm.md); or one of your own as module:Class (docs/adding_an_engine.md)."""
+    """Engine that samples replies. local: the trainer's own model; vllm: vLLM in the trainer's process, with its own copy of the weights;
+    vllm-server: a vLLM server, on GPUs or a host of its own (docs/llm.md); or one of your own as module:Class
+    (docs/adding_an_engine.md)."""
     learner: Literal["torch", "deepspeed"] = "torch"
     """Learner: takes the optimizer steps. torch: AdamW, whole on every process; deepspeed: DeepSpeed's ZeRO-2, which shards optimizer state
     and gradients over the processes (extra `deepspeed`)."""
@@ -489,6 +511,9 @@ class Config:
     optim: OptimConfig = field(default_factory=OptimConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)
     vllm: VLLMConfig = field(default_factory=VLLMConfig)
+    server: Annotated[ServerConfig, tyro.conf.arg(name=FLAG_PARTS["server"])] = field(
+        default_factory=ServerConfig
+    )
     ppo: PPOConfig = field(default_factory=PPOConfig)
     dapo: DAPOConfig = field(default_factory=DAPOConfig)
     gigpo: GiGPOConfig = field(default_factory=GiGPOConfig)

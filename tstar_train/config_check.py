@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import math
+import re
 import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 from tstar_envs import MissingExtra, UnknownOption
+from tstar_envs.redaction import redacted
 from tstar_train.algorithms import ALGORITHMS, algorithm_class
-from tstar_train.config import Config, range_of
+from tstar_train.config import FLAG_PARTS, Config, ServerConfig, range_of
 
 
 def check(config: Config) -> None:
@@ -37,6 +40,7 @@ def check(config: Config) -> None:
     _check_algorithm(config)
     _check_graph(config)
     _check_ahead(config)
+    _check_server(config)
     _check_device(config.device)
     # Only find it: importing it takes seconds.
     if config.learner == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
@@ -115,6 +119,54 @@ def _check_ahead(config: Config) -> None:
         )
 
 
+def _check_server(config: Config) -> None:
+    """Check the sampling server's options: its URL, or the GPUs of one that the run starts."""
+    server, plain = config.server, ServerConfig()
+    given = [field.name for field in dataclasses.fields(server)]
+    given = [name for name in given if getattr(server, name) != getattr(plain, name)]
+    if given and config.engine != "vllm-server":
+        raise UnknownOption(
+            f"{flag(f'server.{given[0]}')} is for --engine vllm-server, got --engine {config.engine}: give that engine, or leave it out"
+        )
+    own = [name for name in given if name in ("devices", "tensor_parallel")]
+    if server.url is not None and own:
+        raise UnknownOption(
+            f"--engine.url names a server that runs already, and {flag(f'server.{own[0]}')} is for one that the run starts: leave one out"
+        )
+    if server.url is not None:
+        _check_url(server.url)
+    devices = server.devices.split(",") if server.devices is not None else []
+    if not all(re.fullmatch(r"\d+|(GPU|MIG)-[\w-]+", device) for device in devices):
+        raise UnknownOption(
+            f"--engine.devices must be GPUs with commas, as in CUDA_VISIBLE_DEVICES (6,7), got {server.devices!r}"
+        )
+    if server.tensor_parallel not in (None, len(devices) or 1):
+        have = (
+            f"--engine.devices {server.devices} names {len(devices)}"
+            if devices
+            else "without --engine.devices it has 1"
+        )
+        raise UnknownOption(
+            f"--engine.tensor-parallel {server.tensor_parallel} needs as many GPUs of the server's own, and {have}: give both alike"
+        )
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        parts, usable = urlsplit(""), False
+    if "@" in parts.netloc or parts.query:
+        raise UnknownOption(
+            "--engine.url must hold no name, password or query, since config.json keeps it: set VLLM_API_KEY to the server's key"
+        )
+    if not usable or parts.path not in ("", "/"):
+        raise UnknownOption(
+            f"--engine.url must be the address of a vLLM server without a path, for example http://HOST:8000, got {redacted(url)!r}"
+        )
+
+
 def _check_horizon(config: Config) -> None:
     """Check horizons: a number of steps and a multiple of each task's optimum cannot be compared."""
     own, wanted = config.env_options.get("horizon"), config.rollout.horizon
@@ -127,7 +179,8 @@ def _check_horizon(config: Config) -> None:
 
 def flag(name: str) -> str:
     """Format an option as on the command line: ``--tree.kl-samples`` for ``tree.kl_samples``."""
-    return f"--{name.replace('_', '-')}"
+    part, dot, last = name.rpartition(".")
+    return f"--{FLAG_PARTS.get(part, part)}{dot}{last}".replace("_", "-")
 
 
 def options(config: Any, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:

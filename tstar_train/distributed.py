@@ -313,9 +313,14 @@ def _unpacked(content: Tensor) -> Any:
     return pickle.loads(content.numpy().tobytes())
 
 
+_ON_ALL_RANKS = "_on_all_ranks"  # attribute of an error that every rank raises
+
+
 @contextmanager
 def raise_on_any_rank(world: Communicator) -> Iterator[None]:
     """Raise an error of one rank's block on all ranks, so that none waits in vain.
+
+    Blocks may be nested: what an inner one has raised on all ranks passes the outer one.
 
     Raises:
         TStarError: error of the lowest failing rank, unchanged. Rank 0's own error of any type takes precedence.
@@ -324,16 +329,17 @@ def raise_on_any_rank(world: Communicator) -> Iterator[None]:
     failure: Exception | None = None
     try:
         yield
-    except Exception as error:  # noqa: BLE001  # handed over whole: all ranks raise it
+    except Exception as error:  # handed over whole: all ranks raise it
+        if getattr(error, _ON_ALL_RANKS, False):
+            raise
         failure = error
     if agreed(world, failure is not None):
         message = world.gather(_portable(failure))
         shared = world.broadcast(next((error for error in message if error is not None), None))
-        raise (
-            failure
-            if failure is not None and world.rank == 0
-            else shared or RankFailed("another process of this run failed")
-        )
+        raised = failure if failure is not None and world.rank == 0 else shared
+        raised = raised or RankFailed("another process of this run failed")
+        setattr(raised, _ON_ALL_RANKS, True)
+        raise raised
 
 
 def agreed(world: Communicator, flag: bool) -> bool:

@@ -31,6 +31,7 @@ from tstar_train.build import (
 )
 from tstar_train.config import Config
 from tstar_train.config_check import check
+from tstar_train.engines.vllm_serving import server_line, transfer_of
 from tstar_train.learner.batch import LOSS_BYTES, MOST_LOSS_BYTES
 from tstar_train.learner.deepspeed import BUCKET
 from tstar_train.learner.torch import PARTS_BELOW
@@ -120,6 +121,15 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
     made.sampling["logits"] = min(rows, fitting) * size * 16
     takes = activations_of(model.config, item, bool(rank))
     made.sampling["activations of contexts"] = takes.most(min(rows, fitting), limit)
+    if config.engine == "vllm-server":
+        cache = made.sampling.pop("keys and values")
+        made.sampling.clear()  # the server's, on a GPU or a host of its own, unless it shares this one
+        if config.server.url is None and config.server.devices is None:
+            device = device_of(config)
+            share = int(config.vllm.memory * device_bytes(device)) if device.startswith("cuda") else 0
+            made.always["the sampling server"] = share or parameters * item + cache
+        if transfer_of(config, device_of(config)) == "disk":
+            made.host["weights on their way to the disk"] = parameters * item
     if config.engine == "vllm":  # vLLM sleeps during the update and frees its weights
         made.sampling["vLLM's copy of the weights"] = parameters * item
 
@@ -279,6 +289,7 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
         f"context and reply together: at most {made.limit:,} tokens, replies at most {config.rollout.max_tokens:,}; "
         f"{counted(config.rollout.tasks_per_iteration, 'task')} x {counted(config.rollout.group_size, 'episode')} "
         f"over {counted(processes, 'process', 'processes')}",
+        *([server_line(config, device)] if config.engine == "vllm-server" else []),
         *table("for the whole run", made.always),
         *table("plus during sampling", made.sampling),
         *table("plus during the update", made.update),

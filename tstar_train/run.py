@@ -6,7 +6,7 @@ import importlib.util
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,8 @@ from tstar_train.checkpoint import (
 from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.distributed import Communicator, RankFailed
-from tstar_train.engines import require_engine
+from tstar_train.engines import close_engine, require_engine
+from tstar_train.engines.base import EngineFailed
 from tstar_train.engines.check import EngineMismatch
 from tstar_train.evaluate import Measurement, header, print_result, summarized
 from tstar_train.finite import NotFinite
@@ -369,7 +370,7 @@ def train(
         InUse: another process trains in this folder.
         MissingExtra: TensorBoard is not installed.
         InfrastructureError: most episodes failed (a search service is down); earlier iterations are saved.
-        NotFinite, RankFailed: the iteration could not be finished; earlier iterations are saved.
+        NotFinite, RankFailed, EngineFailed: the iteration could not be finished; earlier iterations are saved.
     """
     if out is None and resume:
         raise UnknownOption("resume needs the run's folder: give out=FOLDER")
@@ -444,9 +445,12 @@ def _run(
     folder: RunFolder | None = None
     begun = False
     try:
-        with all_ranks(config, torchrun) as world:
+        with all_ranks(config, torchrun) as world, ExitStack() as ending:
             # Before the folder is filled: a start that fails must not leave one behind.
-            trainer = build(config, world, console)
+            trainer = build(config, world, console, out)
+            ending.callback(close_engine, trainer.engine)
+            if trainer.sampler is not None and trainer.sampler.engine is not trainer.engine:
+                ending.callback(close_engine, trainer.sampler.engine)
             folder = RunFolder(out, config)
             folder.write("config.json", config.to_json())
             world.set_failure_message(
@@ -529,7 +533,7 @@ def _run(
 
 
 # What fails outside of the trainer, each a sentence of its own.
-_OUTSIDE = (InfrastructureError, EngineMismatch, RankFailed, EnvironmentFailed, LoggerFailed)
+_OUTSIDE = (InfrastructureError, EngineFailed, EngineMismatch, RankFailed, EnvironmentFailed, LoggerFailed)
 
 
 def _lacks_report(out: Path) -> bool:

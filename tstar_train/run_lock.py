@@ -15,7 +15,7 @@ LOCK = ".lock"
 # Folders from which files are removed, and the log whose last line may be cut; whatever else is written takes a link's place.
 _CUT = {"trees", "checkpoints", "best", "tensorboard", "episodes.jsonl"}
 # What a start leaves that ended before anything was measured: nothing is lost if another one begins there.
-_BEGUN = {LOCK, "trees", "config.json", ".config.json.partial"}
+_BEGUN = {LOCK, "trees", "config.json", ".config.json.partial", "server"}
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 
 from tstar_envs import UnknownOption
 from tstar_train.config import Config, import_named
@@ -12,7 +13,7 @@ from tstar_train.engines.base import Engine
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.model import Policy
 
-ENGINES = ("local", "vllm")
+ENGINES = ("local", "vllm", "vllm-server")
 _METHODS = ("generate", "logprobs", "sync", "clear_cache", "release")
 
 
@@ -47,18 +48,29 @@ def require_engine(config: Config, device: str) -> None:
 
     Raises:
         MissingExtra: vLLM is not installed.
-        UnknownOption: see ``engine_class``.
+        UnknownOption: see ``engine_class`` and ``vllm_serving.transfer_of``.
     """
     if config.engine not in ENGINES:
         engine_class(config.engine)
-    if config.engine == "vllm" and importlib.util.find_spec("vllm") is None:
+    needed = config.engine == "vllm"
+    if config.engine == "vllm-server":
+        from tstar_train.engines.vllm_serving import transfer_of
+
+        needed = config.server.url is None or transfer_of(config, device) != "disk"
+    if needed and importlib.util.find_spec("vllm") is None:
         from tstar_train.engines.vllm import missing_vllm
 
-        raise missing_vllm(device)
+        raise missing_vllm(device, option=f"--engine {config.engine}")
 
 
-def make_engine(config: Config, policy: Policy, world: Communicator) -> Engine:
+def make_engine(config: Config, policy: Policy, world: Communicator, out: Path | None = None) -> Engine:
     """Make one rank's sampling engine.
+
+    Args:
+        config: of the run.
+        policy: model and codec.
+        world: communicator of the ranks.
+        out: folder of the run, for an engine that writes there; None for a temporary one.
 
     Raises:
         MissingExtra: the engine's package is not installed.
@@ -79,7 +91,19 @@ def make_engine(config: Config, policy: Policy, world: Communicator) -> Engine:
             rank=world.rank,
             ranks=world.size,
         )
-    asked = config.tstar and config.tree.nodes == "depth"  # its KL estimates continue from sampled rows
+    if config.engine == "vllm-server":
+        from tstar_train.engines.vllm_server import VLLMServerEngine
+
+        return VLLMServerEngine(policy, config, world, out)
+    # KL estimates and forks continue from sampled rows.
+    asked = config.forks or (config.tstar and config.tree.nodes == "depth")
     return LocalEngine(
         policy, rollout.max_sequences, rollout.context_tokens, rollout.cache_gib, keep_rows=asked
     )
+
+
+def close_engine(engine: Engine) -> None:
+    """End what an engine has started beside this process, by its ``close()`` if it has one."""
+    close = getattr(engine, "close", None)
+    if callable(close):
+        close()

@@ -10,7 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tstar_envs import TStarError
 from tstar_train.policy.kv import ContextTooLong
+
+
+class EngineFailed(TStarError, RuntimeError):
+    """Failure of a sampling engine in another process: it died, does not answer, or serves another model."""
 
 
 def uniform_noise(seed: str, count: int) -> np.ndarray:

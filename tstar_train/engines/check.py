@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -129,7 +130,7 @@ def require_following(
     """Check once, before sampling, that an engine with a copy of the weights follows their changes.
 
     In bfloat16 rounding hides the small steps of training. So the last trained weights are changed by a large amount, synced, and restored
-    bit for bit. The run's random generators are not used.
+    bit for bit; then an output matrix tied to the embeddings, which an engine may keep twice. The run's random generators are not used.
 
     Args:
         policy: policy with the trainer's model.
@@ -142,8 +143,19 @@ def require_following(
     sync_engine(policy, engine, weights())
     if engine.shares_weights:
         return
+    for parts in filter(None, (_last_trained(policy), _tied_output(policy))):
+        _require_following(policy, engine, weights, parts)
+
+
+def _require_following(
+    policy: Policy,
+    engine: Engine,
+    weights: Callable[[], Iterable[tuple[str, Tensor]]],
+    parts: list[Tensor],
+) -> None:
+    """Do what ``require_following`` does, with these parts of the weights."""
     before, most = _probe_scores(policy, engine), _rounding(policy, engine.shares_weights)
-    kept = [(part, part.clone()) for part in _last_trained(policy)]
+    kept = [(part, part.clone()) for part in parts]
     try:
         moved = 0.0
         for size in _SIZES:
@@ -184,6 +196,15 @@ def _last_trained(policy: Policy) -> list[Tensor]:
         if parameter.dim() > 1:
             break
     return found
+
+
+@torch.no_grad()
+def _tied_output(policy: Policy) -> list[Tensor]:
+    """Return the output matrix (its first part if large) if it is trained and tied to the input embeddings."""
+    model: Any = policy.model
+    output = model.get_output_embeddings().weight
+    tied = output is model.get_input_embeddings().weight and output.requires_grad
+    return [output.detach().view(-1)[:_MOST_MOVED]] if tied else []
 
 
 @torch.no_grad()

@@ -27,14 +27,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from tstar_envs import TStarError
 from tstar_train.config import Config
 from tstar_train.distributed import SingleProcess
-from tstar_train.engines.base import Sample
+from tstar_train.engines.base import EngineFailed, Sample
 from tstar_train.policy.model import Policy
 
 _END_SECONDS = 10.0  # for the process to end by itself
-
-
-class SamplerDied(TStarError, RuntimeError):
-    """The process that samples ended; the message says how, and what to do."""
 
 
 class EngineProcess:
@@ -166,14 +162,14 @@ class EngineProcess:
             raise value
         return value
 
-    def _died(self) -> SamplerDied:
+    def _died(self) -> EngineFailed:
         try:
             code = self._process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            return SamplerDied("the process that samples ahead (--rollout.ahead) closed its connection")
+            return EngineFailed("the process that samples ahead (--rollout.ahead) closed its connection")
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
         why = " (is the memory full?)" if code == -signal.SIGKILL else ""
-        return SamplerDied(
+        return EngineFailed(
             f"the process that samples ahead {how}{why}: --rollout.ahead 0 samples without one"
         )
 
@@ -236,7 +232,7 @@ def serve(connection: Connection) -> None:
 def _portable(error: Exception) -> TStarError:
     if isinstance(error, TStarError):
         return error
-    return SamplerDied(
+    return EngineFailed(
         f"the process that samples ahead failed:\n{''.join(traceback.format_exception(error))}"
     )
 

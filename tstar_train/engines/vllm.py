@@ -1,4 +1,4 @@
-"""vLLM engine inside the trainer's process."""
+"""vLLM engine inside the trainer's process, and the requests that it shares with vLLM's server."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import hashlib
 import math
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -65,7 +66,8 @@ _SETTINGS = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the weights are synced inside this process
     "VLLM_NO_USAGE_STATS": "1",
 }
-_DEFAULTS = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOGGING_LEVEL": "ERROR"}
+_DEFAULTS = {"VLLM_LOGGING_LEVEL": "ERROR"}
+WITHOUT_WEIGHTS = "the engine has no weights: call sync before generate and logprobs, and again after release"
 # Errors that vLLM raises for an unsupported model, machine or option; pydantic's errors are ValueErrors.
 _REFUSALS = (
     RuntimeError,
@@ -79,7 +81,147 @@ _REFUSALS = (
 )
 
 
-class VLLMEngine:
+class Answer(NamedTuple):
+    """Answer of vLLM to one request.
+
+    Attributes:
+        ids: sampled tokens.
+        logprobs: log-probability of each, in nats.
+        cached: number of the prompt's tokens that were read from the prefix cache.
+        prompt: log-probabilities of the prompt's tokens from the requested position on; empty if the cache reaches up to that position,
+            since vLLM returns none of tokens read from it.
+    """
+
+    ids: list[int]
+    logprobs: list[float]
+    cached: int
+    prompt: list[float]
+
+
+class VLLMRequests(ABC):
+    """Sampling and scoring by requests to a vLLM, wherever it runs; see ``Engine``.
+
+    Args:
+        policy: model and codec; only the model's configuration and the names of its weights are used.
+        limit: maximum number of tokens of a context and its reply together. None is one less than the model's positions, since vLLM needs
+            one more position when it scores.
+
+    Attributes:
+        name: name of the policy.
+    """
+
+    def __init__(self, policy: Policy, limit: int | None) -> None:
+        config = policy.model.config
+        self.name = policy.name
+        # None if vLLM uses the names that the weights have in memory.
+        shapes = [(name, tensor.shape) for name, tensor in policy.model.state_dict().items()]
+        self._renamed = policy.model if renamed(policy.model, shapes) else None
+        self._limit = min(context_limit(config, limit), position_limit(config) - 1)
+        self._ends = policy.codec.ends
+
+    @property
+    def limit(self) -> int:
+        """See ``Engine``."""
+        return self._limit
+
+    @property
+    def shares_weights(self) -> bool:
+        """See ``Engine``."""
+        return False
+
+    @abstractmethod
+    def ask(
+        self, prompts: list[list[int]], params: list[dict[str, Any]], starts: Sequence[int]
+    ) -> list[Answer]:
+        """Send requests and wait for all answers.
+
+        Args:
+            prompts: token ids.
+            params: of vLLM's ``SamplingParams``, by name.
+            starts: position in each prompt from which on log-probabilities are read, if the parameters ask for them.
+
+        Raises:
+            RuntimeError: there are no weights yet.
+        """
+
+    def named_for_vllm(self, weights: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        """Return weights under the names that vLLM reads, those of the model's files."""
+        return iter(weights) if self._renamed is None else by_file_names(self._renamed, weights)
+
+    def generate(
+        self,
+        contexts: Sequence[Sequence[int]],
+        seeds: Sequence[str],
+        *,
+        max_tokens: int,
+        temperature: float = 1.0,
+        keys: Sequence[Hashable] | None = None,
+        copies: int = 1,
+        ends: Collection[int] = (),
+    ) -> list[Sample]:
+        """See ``Engine``; ``keys`` are unused, since the prefix cache is keyed by tokens. Equal seeds give equal samples up to rounding."""
+        room = rooms(contexts, seeds, copies, max_tokens, self._limit)
+        last = sorted({*self._ends, *ends})
+        params = [
+            {
+                "temperature": temperature,
+                "top_p": 1.0,
+                "top_k": -1,
+                "max_tokens": room[number // copies],
+                "logprobs": 0,
+                "detokenize": False,
+                "stop_token_ids": last,
+                "ignore_eos": True,
+                "seed": seed_number(seed) if temperature else None,
+            }
+            for number, seed in enumerate(seeds)
+        ]
+        prompts = [list(context) for context in contexts for _ in range(copies)]
+        answers = self.ask(prompts, params, [len(prompt) for prompt in prompts])
+        if not all(math.isfinite(logprob) for answer in answers for logprob in answer.logprobs):
+            raise NotFinite(
+                "the log-probabilities of sampled tokens are NaN or infinite: the policy's weights are broken"
+            )
+        return [Sample(answer.ids, answer.logprobs) for answer in answers]
+
+    def logprobs(
+        self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]
+    ) -> list[list[float]]:
+        """See ``Engine``; contexts are read from the prefix cache if they are in it."""
+        require_room(contexts, continuations, self._limit)
+        pairs = [
+            (list(c), list(tail)) for c, group in zip(contexts, continuations, strict=True) for tail in group
+        ]
+        totals = [0.0 if not tail else math.nan for _, tail in pairs]
+        # vLLM returns no log-probabilities of tokens read from the cache. A context needs none. But if the cache also holds a part of the
+        # continuation (sampled or scored before), the row is computed again without the cache.
+        waiting = [number for number, (_, tail) in enumerate(pairs) if tail]
+        for whole in (False, True):
+            params = {
+                "temperature": 0.0,
+                "max_tokens": 1,
+                "prompt_logprobs": 0,
+                "detokenize": False,
+                "skip_reading_prefix_cache": whole,
+            }
+            starts = [len(pairs[n][0]) for n in waiting]
+            answers = self.ask([pairs[n][0] + pairs[n][1] for n in waiting], [params] * len(waiting), starts)
+            again = []
+            for number, start, answer in zip(waiting, starts, answers, strict=True):
+                if answer.cached >= start:
+                    again.append(number)
+                else:
+                    totals[number] = sum(answer.prompt)
+            waiting = again
+        if any(map(math.isnan, totals)):
+            raise NotFinite(
+                "the policy's log-probabilities of given continuations are NaN: its weights are broken"
+            )
+        sums = iter(totals)
+        return [[next(sums) for _ in group] for group in continuations]
+
+
+class VLLMEngine(VLLMRequests):
     """See ``Engine``. Before the first ``sync`` it has no weights; after ``release`` it has none until the next.
 
     Args:
@@ -110,26 +252,12 @@ class VLLMEngine:
         rank: int = 0,
         ranks: int = 1,
     ) -> None:
-        config, device = policy.model.config, policy.model.device
-        self.name = policy.name
-        # None if vLLM uses the names that the weights have in memory.
-        shapes = [(name, tensor.shape) for name, tensor in policy.model.state_dict().items()]
-        self._renamed = policy.model if renamed(policy.model, shapes) else None
-        self._limit = min(context_limit(config, limit), position_limit(config) - 1)
-        self._ends = policy.codec.ends
+        super().__init__(policy, limit)
+        device = policy.model.device
         self._sleeps = device.type == "cuda"
         self._asleep = self._ready = False
-        needed = (
-            cache_bytes_per_token(config, policy.model.dtype.itemsize)
-            * (self._limit + BLOCK)
-            * batch
-            / (1 << 30)
-        )
         os.environ.update(_SETTINGS)
-        for name, value in {
-            **_DEFAULTS,
-            "VLLM_CPU_KVCACHE_SPACE": str(max(1, math.ceil(min(gib, needed)))),
-        }.items():
+        for name, value in {**_DEFAULTS, **cpu_settings(policy, self._limit, batch, gib)}.items():
             os.environ.setdefault(name, value)
         try:
             from vllm import LLM, SamplingParams, TokensPrompt
@@ -170,19 +298,9 @@ class VLLMEngine:
                 )
         except _REFUSALS as error:
             raise UnknownOption(
-                f"--engine vllm cannot serve {policy.name} here ({_one_line(error)}): leave it out, or use another model"
+                f"--engine vllm cannot serve {policy.name} here ({one_line(error)}): leave it out, or use another model"
             ) from error
         keep_class_callable(policy.model)
-
-    @property
-    def limit(self) -> int:
-        """See ``Engine``."""
-        return self._limit
-
-    @property
-    def shares_weights(self) -> bool:
-        """See ``Engine``."""
-        return False
 
     def sync(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """See ``Engine``.
@@ -197,12 +315,10 @@ class VLLMEngine:
             torch.cuda.empty_cache()
             self.llm.wake_up(tags=["weights"])
         try:
-            self.load_weights(
-                iter(weights) if self._renamed is None else by_file_names(self._renamed, weights)
-            )
+            self.load_weights(self.named_for_vllm(weights))
         except _REFUSALS as error:
             raise EngineMismatch(
-                f"vLLM failed to load the weights of {self.name} ({_one_line(error)}); no step was taken"
+                f"vLLM failed to load the weights of {self.name} ({one_line(error)}); no step was taken"
             ) from error
         self.llm.reset_prefix_cache()
         if self._asleep:
@@ -227,98 +343,50 @@ class VLLMEngine:
         self.clear_cache()
         self._ready = False
 
-    def generate(
-        self,
-        contexts: Sequence[Sequence[int]],
-        seeds: Sequence[str],
-        *,
-        max_tokens: int,
-        temperature: float = 1.0,
-        keys: Sequence[Hashable] | None = None,
-        copies: int = 1,
-        ends: Collection[int] = (),
-    ) -> list[Sample]:
-        """See ``Engine``; ``keys`` are unused, since the prefix cache is keyed by tokens. Equal seeds give equal samples up to rounding."""
-        room = rooms(contexts, seeds, copies, max_tokens, self._limit)
-        last = sorted({*self._ends, *ends})
-        params = [
-            self._params(
-                temperature=temperature,
-                top_p=1.0,
-                top_k=-1,
-                max_tokens=room[number // copies],
-                logprobs=0,
-                detokenize=False,
-                stop_token_ids=last,
-                ignore_eos=True,
-                seed=seed_number(seed) if temperature else None,
-            )
-            for number, seed in enumerate(seeds)
-        ]
-        outputs = self._ask([list(context) for context in contexts for _ in range(copies)], params)
-        return [self._sample(output.outputs[0]) for output in outputs]
-
-    def logprobs(
-        self, contexts: Sequence[Sequence[int]], continuations: Sequence[Sequence[Sequence[int]]]
-    ) -> list[list[float]]:
-        """See ``Engine``; contexts are read from the prefix cache if they are in it."""
-        require_room(contexts, continuations, self._limit)
-        pairs = [
-            (list(c), list(tail)) for c, group in zip(contexts, continuations, strict=True) for tail in group
-        ]
-        totals = [0.0 if not tail else math.nan for _, tail in pairs]
-        # vLLM returns no log-probabilities of tokens read from the cache. A context needs none. But if the cache also holds a part of the
-        # continuation (sampled or scored before), the row is computed again without the cache.
-        waiting = [number for number, (_, tail) in enumerate(pairs) if tail]
-        for whole in (False, True):
-            params = [
-                self._params(
-                    temperature=0.0,
-                    max_tokens=1,
-                    prompt_logprobs=0,
-                    detokenize=False,
-                    skip_reading_prefix_cache=whole,
-                )
-            ]
-            outputs = self._ask([pairs[n][0] + pairs[n][1] for n in waiting], params * len(waiting))
-            again = []
-            for number, output in zip(waiting, outputs, strict=True):
-                context, tail = pairs[number]
-                if output.num_cached_tokens >= len(context):
-                    again.append(number)
-                else:
-                    message = output.prompt_logprobs[len(context) :]
-                    totals[number] = sum(row[token].logprob for row, token in zip(message, tail, strict=True))
-            waiting = again
-        if any(map(math.isnan, totals)):
-            raise NotFinite(
-                "the policy's log-probabilities of given continuations are NaN: its weights are broken"
-            )
-        sums = iter(totals)
-        return [[next(sums) for _ in group] for group in continuations]
-
-    def _ask(self, prompts: list[list[int]], params: list[Any]) -> list[Any]:
+    def ask(
+        self, prompts: list[list[int]], params: list[dict[str, Any]], starts: Sequence[int]
+    ) -> list[Answer]:
+        """See ``VLLMRequests``."""
         if not self._ready:
-            raise RuntimeError(
-                "the engine has no weights: call sync before generate and logprobs, and again after release"
-            )
+            raise RuntimeError(WITHOUT_WEIGHTS)
         if not prompts:
             return []
-        return list(
-            self.llm.generate([self._prompt(prompt_token_ids=ids) for ids in prompts], params, use_tqdm=False)
+        outputs = self.llm.generate(
+            [self._prompt(prompt_token_ids=ids) for ids in prompts],
+            [self._params(**given) for given in params],
+            use_tqdm=False,
         )
+        return [self._answer(*given) for given in zip(outputs, prompts, starts, strict=True)]
 
-    def _sample(self, output: Any) -> Sample:
-        ids = [int(token) for token in output.token_ids]
-        logprobs = [float(row[token].logprob) for row, token in zip(output.logprobs, ids, strict=True)]
-        if not all(map(math.isfinite, logprobs)):
-            raise NotFinite(
-                "the log-probabilities of sampled tokens are NaN or infinite: the policy's weights are broken"
-            )
-        return Sample(ids, logprobs)
+    def _answer(self, output: Any, prompt: list[int], start: int) -> Answer:
+        said, cached = output.outputs[0], output.num_cached_tokens
+        ids, logprobs, scored = [int(token) for token in said.token_ids], [], []
+        if said.logprobs is not None:
+            logprobs = [float(row[token].logprob) for row, token in zip(said.logprobs, ids, strict=True)]
+        if output.prompt_logprobs is not None and cached < start:
+            rows = zip(output.prompt_logprobs[start:], prompt[start:], strict=True)
+            scored = [row[token].logprob for row, token in rows]
+        return Answer(ids, logprobs, cached, scored)
 
 
-def _one_line(error: Exception) -> str:
+def cpu_settings(policy: Policy, limit: int, batch: int, gib: float) -> dict[str, str]:
+    """Return vLLM's environment variables of its CPU build: the cache's size in whole GiB, and no binding to cores.
+
+    Args:
+        policy: whose keys and values are cached.
+        limit: maximum number of tokens of a row.
+        batch: maximum number of rows.
+        gib: maximum memory for keys and values, in GiB.
+    """
+    token = cache_bytes_per_token(policy.model.config, policy.model.dtype.itemsize)
+    needed = token * (limit + BLOCK) * batch / (1 << 30)
+    return {
+        "VLLM_CPU_KVCACHE_SPACE": str(max(1, math.ceil(min(gib, needed)))),
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    }
+
+
+def one_line(error: Exception) -> str:
     """Format an error of vLLM as one line with type and message."""
     return f"{type(error).__name__}: {' '.join(str(error).split()):.300}"
 
@@ -351,11 +419,11 @@ def require_device(name: str, device: str, vllms: str) -> None:
     )
 
 
-def missing_vllm(device: str, package: str | None = None) -> MissingExtra:
-    """Format the error with the install command for ``--engine vllm``."""
+def missing_vllm(device: str, package: str | None = None, option: str = "--engine vllm") -> MissingExtra:
+    """Format the error with the install command for an engine that needs vLLM."""
     own = (
         " on a CPU (scripts/test_vllm.sh makes an environment with vLLM's CPU build)"
         if device == "cpu"
         else ""
     )
-    return MissingExtra(f"--engine vllm{own}", package or "vllm", "vllm")
+    return MissingExtra(f"{option}{own}", package or "vllm", "vllm")

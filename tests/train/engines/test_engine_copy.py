@@ -76,6 +76,25 @@ def test_a_copy_that_follows_agrees_and_one_that_stays_behind_is_named():
         sync_engine(policy, stale, policy.model.state_dict().items())
 
 
+class Untied(Copied):
+    """Keeps the output matrix that it had first, though the model's is tied to the embeddings."""
+
+    def __init__(self, policy):
+        super().__init__(policy)
+        output = self.own.model.get_output_embeddings()
+        output.weight = torch.nn.Parameter(output.weight.detach().clone())
+
+    def sync(self, weights):
+        super().sync((name, tensor) for name, tensor in weights if name != "lm_head.weight")
+
+
+def test_a_second_copy_of_a_tied_output_matrix_that_stays_behind_is_named():
+    policy = random_policy()
+    assert policy.model.config.tie_word_embeddings
+    with pytest.raises(EngineMismatch, match="does not follow the trainer's weights; nothing was trained"):
+        require_following(policy, Untied(policy), lambda: policy.model.state_dict().items())
+
+
 def test_an_iteration_begins_with_the_probe_and_gives_memory_back_before_the_update():
     policy = random_policy()
     config = tiny(find_entry("hotpotqa"))
