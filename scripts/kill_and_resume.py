@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tstar_train.ahead import QUEUE, read_queue
+from tstar_train.types import IterationData
 
 # With this seed DAPO replaces groups on both sides of the first checkpoint.
 SMALL = (
@@ -264,9 +265,7 @@ def first_difference(whole: Path, killed: Path) -> str | None:
         if name.endswith(".json"):
             found = differ(json.loads(one.read_text()), json.loads(two.read_text()), name)
         elif Path(name).name == QUEUE:
-            found = differ(
-                *([dataclasses.asdict(part) for part in read_queue(path)] for path in (one, two)), name
-            )
+            found = differ(*([sampled(part) for part in read_queue(path)] for path in (one, two)), name)
         elif name.endswith(".jsonl"):
             lines = [[json.loads(line) for line in path.read_text().splitlines()] for path in (one, two)]
             found = differ(*lines, name) or (
@@ -277,6 +276,12 @@ def first_difference(whole: Path, killed: Path) -> str | None:
         if found:
             return found
     return differ(curves(whole), curves(killed), "tensorboard")
+
+
+def sampled(part: IterationData) -> list[Any]:
+    """What was sampled ahead: tokens with their log-probabilities, and credit."""
+    turns = [[turn.reply, turn.logprobs] for g in part.groups for t in g.members for turn in t.turns]
+    return [part.number, part.tasks, turns, [row.tolist() for g in part.groups for row in g.advantages]]
 
 
 def curves(out: Path) -> dict[str, list[tuple[int, float]]]:
