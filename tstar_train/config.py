@@ -64,6 +64,9 @@ class TreeConfig:
     """KL divergence in nats below which two steps merge into one node; 0 or more."""
     kl_samples: Annotated[int, FROM_1] = 16
     """Samples per context that estimate the KL divergence (K in the paper)."""
+    kl_tokens: Annotated[int | Literal["action", "reply"], FROM_1] = "action"
+    """Maximum length of these samples in tokens. action: that of the longest admissible action, rounded up to a multiple of 8, where the
+    environment lists them; reply, and where it lists none: --rollout.max-tokens."""
     kl_over: Literal["action", "turn"] = "action"
     """Text that the KL divergence compares. action: the action without a thought before it; turn: thought and action together."""
     kl_estimator: Literal["mc", "exact"] = "mc"
@@ -425,7 +428,7 @@ RENAMED_VALUES = {"optim.precision": {"single": "float32", "half": "bfloat16"}}
 
 
 # Behaviour of runs from before an option existed, where that is not its default.
-DONE_BEFORE = {"graft.keep": "iteration", "optim.correction": "none"}
+DONE_BEFORE = {"graft.keep": "iteration", "optim.correction": "none", "tree.kl_tokens": "reply"}
 
 
 def with_present_names(record: dict[str, Any], part: str = "") -> dict[str, Any]:

@@ -157,7 +157,10 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
     by_depth = config.tstar and config.tree.enabled and config.tree.nodes == "depth"
     if by_depth and config.tree.kl_estimator == "mc":  # after each turn but the last, where contexts differ
         drawn = rows * (_turns(config) - 1) * config.tree.kl_samples
-        made.further["KL draws"] = drawn * config.rollout.max_tokens
+        longest = config.tree.kl_tokens
+        made.further["KL draws"] = drawn * (
+            longest if isinstance(longest, int) else config.rollout.max_tokens
+        )
     if config.tstar and config.graft.enabled and config.graft.fallback != "z_plus_only":
         parted = config.rollout.tasks_per_iteration // processes * (config.rollout.group_size - 1)
         made.further["grafts"] = parted * config.rollout.max_tokens

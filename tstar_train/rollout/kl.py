@@ -16,6 +16,7 @@ from tstar_train.types import KLWork, Trajectory
 Ids = tuple[int, ...]
 Triple = tuple[int, int, int]
 Direction = tuple[Ids, Ids]
+_MULTIPLE = 8  # of tokens, for the length of samples
 
 
 @dataclass
@@ -31,6 +32,7 @@ class ActionKL:
         threshold: eps_kl, for early rejection: a rejected direction returns a lower bound that is at least this. None
             never rejects early, which the mean of both directions needs.
         max_tokens: maximum length of a sampled action or turn.
+        as_listed: True to sample no more than the longest admissible action takes, where the environment lists them.
         seed: seed of the samples.
         ahead: True to sample in both contexts of a direction in one call, since an accepted direction needs the other one next. Does not
             change results.
@@ -45,6 +47,7 @@ class ActionKL:
     over: str = "action"
     threshold: float | None = 0.25
     max_tokens: int = 64
+    as_listed: bool = False
     seed: str = "kl"
     ahead: bool = False
     work: KLWork = field(default_factory=KLWork)
@@ -93,10 +96,16 @@ class ActionKL:
         return self._contexts[i, t]
 
     def _longest_sample(self) -> int:
-        """Limit the sample length so that samples fit after the longest context."""
+        """Limit the sample length: samples fit after the longest context, and are no longer than an action if these are listed."""
         if self._room is None:
-            contexts = [len(turn.context) for trajectory in self.group for turn in trajectory.turns]
-            self._room = min(self.max_tokens, self.engine.limit - max(contexts) - len(self._cue))
+            turns = [turn for trajectory in self.group for turn in trajectory.turns]
+            most = self.max_tokens
+            listed = {action for turn in turns for action in turn.next_actions or ()}
+            if self.as_listed and listed and all(turn.next_actions is not None for turn in turns):
+                longest = max(map(len, encoded_actions(self.codec, sorted(listed))))
+                # Groups whose samples have the same length are sampled together.
+                most = min(most, math.ceil(longest / _MULTIPLE) * _MULTIPLE)
+            self._room = min(most, self.engine.limit - max(len(t.context) for t in turns) - len(self._cue))
         return self._room
 
     def _lower_bound(self, source: Ids, target: Ids) -> float:
@@ -247,6 +256,12 @@ class ExactKL:
             self._distributions[key] = distribution
 
 
+def encoded_actions(codec: Codec, actions: Sequence[str]) -> list[list[int]]:
+    """Encode actions as they follow the action cue in a reply, so that the tokens equal those of sampled replies."""
+    cue = codec.text(ACTION_CUE)
+    return [codec.reply(f"{ACTION_CUE} {action}")[len(cue) :] for action in actions]
+
+
 def action_logprobs(
     engine: Engine, codec: Codec, contexts: Sequence[Sequence[int]], actions: Sequence[Sequence[str]]
 ) -> list[dict[str, float]]:
@@ -260,9 +275,8 @@ def action_logprobs(
         contexts: token ids before each reply.
         actions: for each context, the actions to compare.
     """
-    # Encode actions after the cue as in a reply, so that the tokens equal those of sampled replies.
     cue = codec.text(ACTION_CUE)
-    encoded = [[codec.reply(f"{ACTION_CUE} {a}")[len(cue) :] for a in listed] for listed in actions]
+    encoded = [encoded_actions(codec, listed) for listed in actions]
     found = []
     for listed, scores in zip(actions, engine.logprobs([[*c, *cue] for c in contexts], encoded), strict=True):
         top = max(scores)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from functools import cache, partial
 
@@ -170,3 +171,32 @@ def test_exact_kl_says_where_it_does_not_apply(played):
     policy, groups = played
     with pytest.raises(UnknownOption, match="use 'mc'"):
         ExactKL(LocalEngine(policy), policy.codec, groups[1].trajectories)(0, 0, 1)
+
+
+def test_samples_are_as_long_as_the_longest_listed_action(played, monkeypatch):
+    """A model that goes on after its action pays for the action alone; an open set has no longest one."""
+    policy, groups = played
+    group = copy.deepcopy(groups[0].trajectories)
+    listed = ["look", "go to the northern door of the house"]
+    longest = max(len(policy.codec.reply(f"{ACTION_CUE} {a}")) for a in listed) - len(
+        policy.codec.text(ACTION_CUE)
+    )
+    for trajectory in group:
+        for turn in trajectory.turns:
+            turn.next_actions = listed
+    engine, asked = LocalEngine(policy), []
+    generate = engine.generate
+    monkeypatch.setattr(
+        engine, "generate", lambda *a, **o: (asked.append(o["max_tokens"]), generate(*a, **o))[1]
+    )
+
+    def lengths(**options):
+        asked.clear()
+        ActionKL(engine, policy.codec, group, samples=K, max_tokens=60, **options)(0, 0, 1)
+        return set(asked)
+
+    (drawn,) = lengths(as_listed=True)
+    assert longest <= drawn < longest + 8 and drawn % 8 == 0
+    assert lengths() == {60}
+    group[1].turns[0].next_actions = None
+    assert lengths(as_listed=True) == {60}
