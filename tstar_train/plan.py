@@ -59,6 +59,7 @@ class Plan:
         sampling: additional bytes during sampling.
         update: additional bytes during the update.
         host: bytes in main memory, if the device has its own memory.
+        side_by_side: True if sampling and update take their memory at the same time.
         sampled_tokens: sampled tokens of an iteration if all replies have maximum length.
         further: maximum number of additional sampled tokens, by purpose.
     """
@@ -70,13 +71,15 @@ class Plan:
     sampling: dict[str, int] = field(default_factory=dict)
     update: dict[str, int] = field(default_factory=dict)
     host: dict[str, int] = field(default_factory=dict)
+    side_by_side: bool = False
     sampled_tokens: int = 0
     further: dict[str, int] = field(default_factory=dict)
 
     @property
     def peak(self) -> int:
         """Peak memory in bytes."""
-        return sum(self.always.values()) + max(sum(self.sampling.values()), sum(self.update.values()))
+        phases = sum(self.sampling.values()), sum(self.update.values())
+        return sum(self.always.values()) + (sum(phases) if self.side_by_side else max(phases))
 
 
 def plan(config: Config, model_config: Any, processes: int) -> Plan:
@@ -101,7 +104,7 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
     trained = rank * sum(sum(weight.shape) for weight in linear) if rank else parameters
     item = 2 if config.optim.dtype == "bfloat16" else 4
     limit = limit_of(config, model_config)
-    made = Plan(parameters, trained, limit)
+    made = Plan(parameters, trained, limit, side_by_side=bool(config.rollout.ahead))
     zero = config.learner == "deepspeed"
     shared = processes if zero else 1
 
@@ -113,6 +116,8 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
         made.always["reference"] = 4 * trained if rank else parameters * item
         if item == 2 and not rank:
             made.host["float32 reference"] = 4 * parameters
+    if config.rollout.ahead and config.engine != "vllm-server":
+        made.always["sampling process: weights"] = parameters * item
     rows = config.rollout.tasks_per_iteration // processes * config.rollout.group_size
     token = cache_bytes_per_token(model_config, item)
     fitting = rows_that_fit(model_config, item, limit, config.rollout.max_sequences, config.rollout.cache_gib)
@@ -146,7 +151,8 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
     made.update["loss over the vocabulary"] = min(min(tokens, replies) * size * LOSS_BYTES, MOST_LOSS_BYTES)
     if not zero:  # the step begins when these are freed, and takes as much as the gradient
         freed = sum(made.update.values())
-        made.update["AdamW's step beyond these"] = max(0, 4 * trained - freed)
+        if 4 * trained > freed:
+            made.update["AdamW's step beyond these"] = 4 * trained - freed
     copies = 1 if trained > PARTS_BELOW else 3
     made.update["gradient"] = copies * 4 * trained // shared
     if zero:  # the bucket, and a copy for the all-reduce
@@ -303,6 +309,7 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
         f"{speed / 1e9:,.3g} GFLOP/s of a matrix product measured now (sampling is slower, contexts take more time, short replies less)",
         *(f"and at most {count:,} tokens of {name}" for name, count in made.further.items()),
         f"importance correction: {_correction(config)}",
+        f"sampling and update: {_turns_taken(config)}",
     ]
     if made.peak * share + sum(made.host.values()) * (not device.startswith("cuda")) > has:
         helps = {
@@ -319,6 +326,14 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
     else:
         lines.append("this fits")
     return lines
+
+
+def _turns_taken(config: Config) -> str:
+    """Say in words whether sampling waits for the update."""
+    if not config.rollout.ahead:
+        return "in turn (--rollout.ahead 0)"
+    where = "the server" if config.engine == "vllm-server" else "a process of its own beside each"
+    return f"side by side, the episodes one update old (--rollout.ahead {config.rollout.ahead}), sampled by {where}"
 
 
 def _correction(config: Config) -> str:
