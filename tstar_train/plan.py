@@ -31,6 +31,7 @@ from tstar_train.build import (
 )
 from tstar_train.config import Config
 from tstar_train.config_check import check
+from tstar_train.engines.paged import paged_rows
 from tstar_train.learner.batch import LOSS_BYTES, MOST_LOSS_BYTES
 from tstar_train.learner.deepspeed import BUCKET
 from tstar_train.learner.torch import PARTS_BELOW
@@ -116,6 +117,11 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
     token = cache_bytes_per_token(model_config, item)
     fitting = rows_that_fit(model_config, item, limit, config.rollout.max_sequences, config.rollout.cache_gib)
     made.sampling["keys and values"] = min(rows, fitting) * limit * token
+    if config.engine == "paged":  # all pages are there from the start; scoring has a cache of its own
+        fitting, held = paged_rows(
+            model_config, item, limit, config.rollout.max_sequences, config.rollout.cache_gib
+        )
+        made.sampling["keys and values"] = held * token
     size = int(model_config.vocab_size)
     made.sampling["logits"] = min(rows, fitting) * size * 16
     takes = activations_of(model.config, item, bool(rank))
@@ -133,9 +139,7 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
         else layers * layer
     )
     replies = max(1, tokens // max(limit // 8, config.rollout.max_tokens)) * config.rollout.max_tokens
-    made.update["loss over the vocabulary"] = min(
-        min(tokens, replies) * size * LOSS_BYTES, MOST_LOSS_BYTES
-    )
+    made.update["loss over the vocabulary"] = min(min(tokens, replies) * size * LOSS_BYTES, MOST_LOSS_BYTES)
     if not zero:  # the step begins when these are freed, and takes as much as the gradient
         freed = sum(made.update.values())
         made.update["AdamW's step beyond these"] = max(0, 4 * trained - freed)
@@ -312,8 +316,8 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
 def _correction(config: Config) -> str:
     """Say in words what corrects for the sampler's own probabilities."""
     optim = config.optim
-    if config.engine == "local":
-        return "none, since the local engine samples with the trainer's own weights"
+    if config.engine in ("local", "paged"):
+        return f"none, since the {config.engine} engine samples with the trainer's own weights"
     if optim.correction == "none":
         return "none (--optim.correction)"
     return (

@@ -12,7 +12,7 @@ from tstar_train.engines.base import Engine
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.model import Policy
 
-ENGINES = ("local", "vllm")
+ENGINES = ("local", "paged", "vllm")
 _METHODS = ("generate", "logprobs", "sync", "clear_cache", "release")
 
 
@@ -47,10 +47,14 @@ def require_engine(config: Config, device: str) -> None:
 
     Raises:
         MissingExtra: vLLM is not installed.
-        UnknownOption: see ``engine_class``.
+        UnknownOption: see ``engine_class`` and ``engines.paged.require_paged``.
     """
     if config.engine not in ENGINES:
         engine_class(config.engine)
+    if config.engine == "paged":
+        from tstar_train.engines.paged import require_paged
+
+        require_paged(device)
     if config.engine == "vllm" and importlib.util.find_spec("vllm") is None:
         from tstar_train.engines.vllm import missing_vllm
 
@@ -79,6 +83,10 @@ def make_engine(config: Config, policy: Policy, world: Communicator) -> Engine:
             rank=world.rank,
             ranks=world.size,
         )
+    if config.engine == "paged":
+        from tstar_train.engines.paged import PagedEngine
+
+        return PagedEngine(policy, rollout.max_sequences, rollout.context_tokens, rollout.cache_gib)
     asked = config.tstar and config.tree.nodes == "depth"  # its KL estimates continue from sampled rows
     return LocalEngine(
         policy, rollout.max_sequences, rollout.context_tokens, rollout.cache_gib, keep_rows=asked
