@@ -32,7 +32,7 @@ QUESTIONS = ROOT / "tstar_envs/envs/search_qa/data/hotpotqa.train.jsonl.gz"
 WAYS: dict[str, dict[str, Any]] = {
     "adapters": {"lora": LoraConfig(rank=32)},
     "whole": {},
-    "whole, ZeRO-2": {"optimizer": "deepspeed"},
+    "whole, ZeRO-2": {"learner": "deepspeed"},
 }
 
 

@@ -53,9 +53,9 @@ class _Sampler:
         """Write the numbers of each row that gets a token."""
         states = [request.state for request in requests_in_batch if request.has_new_token]
         rows = [state.logit_processor_kwargs for state in states]
-        # A request that made room for others comes back with its reply in its context.
+        # A request that made room for others comes back with its reply in its context. One that has just ended may be in one batch more.
         noise = [
-            float(row["noise"][state.position_offset - row["start"]])
+            float(row["noise"][min(state.position_offset - row["start"], len(row["noise"]) - 1)])
             for row, state in zip(rows, states, strict=True)
         ]
         exact = torch.tensor(noise, dtype=torch.float64)
@@ -106,12 +106,17 @@ class PagedEngine:
         pages: number of pages.
 
     Raises:
-        UnknownOption: see ``require_paged``.
+        UnknownOption: the model is in single precision on a GPU; see also ``require_paged``.
     """
 
     def __init__(self, policy: Policy, batch: int = 256, limit: int | None = None, gib: float = 8.0) -> None:
         model = policy.model
         require_paged(model.device.type)
+        if model.device.type != "cpu" and model.dtype == torch.float32:
+            raise UnknownOption(
+                f"--engine paged needs half precision on a GPU, which FlashAttention computes in, and {policy.name} is in float32: add "
+                f"--optim.dtype bfloat16, or leave out --engine paged"
+            )
         self._name, self._model, self._ends = policy.name, model, policy.codec.ends
         self._limit = context_limit(model.config, limit)
         self._scorer = LocalEngine(policy, batch, limit, _SCORED_SHARE * gib)
@@ -268,7 +273,7 @@ class PagedEngine:
             num_blocks=self.pages,
             max_batch_tokens=self._step,
             max_requests_per_batch=self.batch,
-            max_blocks_per_request=math.ceil((self._limit + 1) / self.page) if flash else 0,
+            max_blocks_per_request=2 * math.ceil((self._limit + 1) / self.page / 2) if flash else 0,
             safety_margin=0.0,
             return_logprobs=True,
             auto_switch_to_flash=False,
