@@ -279,7 +279,8 @@ class PagedEngine:
             auto_switch_to_flash=False,
         )
         try:
-            manager = self._model.init_continuous_batching(
+            model: Any = self._model  # its generation mixins have no types
+            manager = model.init_continuous_batching(
                 generation_config=GenerationConfig(do_sample=False, eos_token_id=-1),
                 continuous_batching_config=options,
             )

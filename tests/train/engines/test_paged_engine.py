@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from policies import EndingCodec, contexts, held, plain_logprobs, random_policy, trainer
+from transformers.generation.continuous_batching.requests import RequestState
 
 from scripts.studies.small_models import save_small
 from tstar_envs import UnknownOption, find_entry
@@ -160,19 +161,34 @@ def test_memory_is_bounded_and_given_back(policy):
     gib = 0.01
     engine = PagedEngine(policy, 64, 128, gib)
     assert 1 < engine.batch < 12 and engine.rows_at_once == engine.batch
-    lines, seeds = contexts(policy, [100, 120, 3, 90] * 6), [f"{n}" for n in range(24)]
-    before = held()
+    lines, before = contexts(policy, [100, 120, 3, 90] * 3), held()
     for turn in range(2):
-        samples = engine.generate(lines, [f"{turn}{seed}" for seed in seeds], max_tokens=200)
-        assert [len(s.ids) for s in samples] == [28, 8, 125, 38] * 6 or any(
-            s.ids[-1] in policy.codec.ends for s in samples
-        )
-        as_plain(policy, lines, samples)
-        del samples
+        samples = engine.generate(lines, [f"{turn}/{n}" for n in range(12)], max_tokens=200)
+        for sample, room in zip(samples, [28, 8, 125, 38] * 3, strict=True):
+            assert len(sample.ids) == room or sample.ids[-1] in policy.codec.ends
+    as_plain(policy, lines, samples)
+    del samples, sample
     assert 0 < held() - before < gib * (1 << 30)
     engine.release()
     assert held() <= before, "the update has the memory to itself"
     engine.generate(lines[:1], ["a"], max_tokens=2)
+
+
+def test_rows_that_give_way_to_others_go_on_with_their_own_noise(policy, monkeypatch):
+    """Where pages run out in the middle, transformers starts a request anew with its reply in its context."""
+    made_anew = []
+    again = RequestState.create_equivalent_initial_request
+    monkeypatch.setattr(
+        RequestState, "create_equivalent_initial_request", lambda state: made_anew.append(1) or again(state)
+    )
+    engine = PagedEngine(policy, 8, 128, 0.1)
+    engine.pages //= 3
+    lines, seeds = contexts(policy, [20] * 8), list("abcdefgh")
+    samples = engine.generate(lines, seeds, max_tokens=90)
+    assert made_anew
+    as_plain(policy, lines, samples)
+    local = LocalEngine(policy, limit=128).generate(lines, seeds, max_tokens=90)
+    assert [s.ids for s in samples] == [s.ids for s in local]
 
 
 def test_broken_weights_are_found():
