@@ -181,8 +181,8 @@ def run(tree: Path, case: str) -> Figures:
     return found
 
 
-def table(trees: Sequence[Path], rounds: Sequence[Sequence[Figures]]) -> list[str]:
-    """Format medians of the rounds as lines of a table, with the ratio to the first checkout.
+def tables(trees: Sequence[Path], rounds: Sequence[Sequence[Figures]]) -> Iterator[str]:
+    """Format medians of the rounds, with the ratio of the other checkout to this one, as lines of one table per kind of figures.
 
     Args:
         trees: checkouts.
@@ -190,20 +190,21 @@ def table(trees: Sequence[Path], rounds: Sequence[Sequence[Figures]]) -> list[st
     """
     from bench.spread import spread
 
-    both = len(trees) == 2
-    lines = [
-        "| | | now |" + (" before | ratio |" if both else ""),
-        "|---|---|---|" + ("---|---|" if both else ""),
-    ]
+    kinds: dict[tuple[str, ...], list[str]] = {}
     for case, figures in rounds[0][0].items():
+        cells = [case]
         for name in figures:
             values = [[found[number][case][name] for found in rounds] for number in range(len(trees))]
-            digits = 0 if name == "tokens" else 2
-            cells = [f"{median(one):,.{digits}f}" for one in values]
-            if both:
+            cells += [f"{median(one):,.{0 if name == 'tokens' else 2}f}" for one in values]
+            if len(trees) == 2:
                 cells.append(spread([old / new for new, old in zip(*values, strict=True)], 1))
-            lines.append(f"| {case} | {NAMES[name]} | {' | '.join(cells)} |")
-    return lines
+        kinds.setdefault(tuple(figures), []).append(f"| {' | '.join(cells)} |")
+    for names, lines in kinds.items():
+        others = ["before", "ratio"] if len(trees) == 2 else []
+        columns = ["", *[column for name in names for column in (NAMES[name], *others)]]
+        yield f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}"
+        yield from lines
+        yield ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -235,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for number, tree in enumerate(trees):
                 found[number] |= run(tree, case)
         rounds.append(found)
-    print("\n".join(table(trees, rounds)))
+    print("\n".join(tables(trees, rounds)))
     return 0
 
 

@@ -10,7 +10,7 @@ import torch
 from policies import EndingCodec, contexts, held, plain_logprobs, random_policy, trainer
 from transformers.generation.continuous_batching.requests import RequestState
 
-from scripts.studies.small_models import save_small
+from scripts.studies.small_models import MODELS, REFUSED, save_small
 from tstar_envs import UnknownOption, find_entry
 from tstar_train.engines import paged
 from tstar_train.engines.base import uniform_noise
@@ -161,10 +161,10 @@ def test_memory_is_bounded_and_given_back(policy):
     gib = 0.01
     engine = PagedEngine(policy, 64, 128, gib)
     assert 1 < engine.batch < 12 and engine.rows_at_once == engine.batch
-    lines, before = contexts(policy, [100, 120, 3, 90] * 3), held()
+    lines, before = contexts(policy, [100, 120, 80, 90] * 3), held()
     for turn in range(2):
         samples = engine.generate(lines, [f"{turn}/{n}" for n in range(12)], max_tokens=200)
-        for sample, room in zip(samples, [28, 8, 125, 38] * 3, strict=True):
+        for sample, room in zip(samples, [28, 8, 48, 38] * 3, strict=True):
             assert len(sample.ids) == room or sample.ids[-1] in policy.codec.ends
     as_plain(policy, lines, samples)
     del samples, sample
@@ -213,13 +213,27 @@ def test_an_error_of_the_loop_ends_the_call(policy, monkeypatch):
     assert len(engine.generate(contexts(policy, [9]), ["a"], max_tokens=4)[0].ids) == 4
 
 
-def test_attention_that_caps_its_scores_is_switched_and_put_back(tmp_path):
-    save_small("gemma2", tmp_path)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "gemma2" else pytest.mark.slow)
+        for name in MODELS
+        if name not in REFUSED
+    ],
+)
+def test_other_architectures_and_their_attention_is_put_back(tmp_path, name):
+    """Gemma 2 caps its attention scores, which only eager attention does."""
+    save_small(name, tmp_path)
     policy = load_policy(str(tmp_path), "search_qa")
-    assert policy.model.config._attn_implementation == "eager"
-    engine, lines = PagedEngine(policy, 4, 100, 0.1), contexts(policy, [5, 40])
-    as_plain(policy, lines, engine.generate(lines, list("ab"), max_tokens=8))
-    assert policy.model.config._attn_implementation == "eager"
+    own = policy.model.config._attn_implementation
+    assert own == ("eager" if name == "gemma2" else "sdpa")
+    engine, lines = PagedEngine(policy, 4, 200, 0.1), contexts(policy, [5, 40])
+    for turn in "ab":
+        samples = engine.generate(lines, [turn, f"{turn}2"], max_tokens=20)
+        for line, sample in zip(lines, samples, strict=True):
+            np.testing.assert_allclose(sample.logprobs, plain_logprobs(policy, line, sample.ids), atol=1e-6)
+        lines = [line + sample.ids + [7] * 5 for line, sample in zip(lines, samples, strict=True)]
+    assert policy.model.config._attn_implementation == own
 
 
 def test_what_is_missing_is_named(monkeypatch):
