@@ -10,6 +10,12 @@
 - ranks: what two processes on one GPU do, and say.
 - vllm: ``--engine vllm`` beside ``--engine local`` (extra vllm): scores, new weights, sleep, seconds.
 - server: ``--engine vllm-server`` with the weights handed over by ipc, by disk, and by nccl where there is a second GPU (extra vllm).
+- decode: how often the local engine waits for the GPU, and its tokens per second, at 0.5B and 3B.
+- paged: ``--engine paged`` beside the local engine and a plain forward pass (flash-attn).
+- loss: memory of the loss over the vocabulary at 3B's width.
+- correction: the importance corrections with vLLM in bfloat16, at 0.5B (extra vllm).
+- vllm-3b: two iterations of 3B with adapters behind vLLM, to the end (extra vllm).
+- zero-3b: ZeRO-2 of 3B, alone (extra deepspeed).
 - tests: tests/train with the GPU in sight; those that fail are run again without it.
 
 Each part is a process of its own with a limit; a part that fails leaves the others alone. Findings are appended to FILE.jsonl as they come,
@@ -42,6 +48,12 @@ PARTS = {
     "ranks": ("gpu_parts.py", 120),
     "vllm": ("gpu_vllm.py", 300),
     "server": ("gpu_server.py", 230),
+    "decode": ("gpu_sampling.py", 150),
+    "paged": ("gpu_sampling.py", 200),
+    "loss": ("gpu_sampling.py", 60),
+    "correction": ("gpu_vllm.py", 235),
+    "vllm-3b": ("gpu_vllm.py", 235),
+    "zero-3b": ("gpu_plan.py", 200),
     "tests": ("gpu_parts.py", 240),
 }
 
@@ -82,7 +94,7 @@ def main() -> int:
     parser.add_argument(
         "--out", type=Path, default=Path("check_gpu.md"), help="where the tables go (default: check_gpu.md)"
     )
-    parser.add_argument("--minutes", type=float, default=20.0, help="for all parts together (default: 20)")
+    parser.add_argument("--minutes", type=float, default=45.0, help="for all parts together (default: 45)")
     parser.add_argument(
         "--folder", type=Path, default=None, help="for models and runs, up to 8 GB (default: a temporary one)"
     )

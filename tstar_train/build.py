@@ -64,7 +64,7 @@ def build(
     limit = limit_of(config, policy.model.config)
     if console is not None and not is_tiny(config.model):
         console.print(f"context and reply have at most {limit} tokens together", highlight=False)
-    if config.engine == "local":
+    if config.engine in ("local", "paged"):  # both score as the local engine does
         check_agreement(policy, LocalEngine(policy))
     if config.threads is not None or policy.parameters < ONE_THREAD_BELOW:
         torch.set_num_threads(config.threads or 1)

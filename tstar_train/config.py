@@ -467,9 +467,9 @@ class Config:
     tstar: bool = True
     """Use T-STAR on top of the base algorithm; off: the base algorithm alone. It cannot be used with ppo, where it is off."""
     engine: str = "local"
-    """Engine that samples replies. local: the trainer's own model; vllm: vLLM in the trainer's process, with its own copy of the weights;
-    vllm-server: a vLLM server, on GPUs or a host of its own (docs/llm.md); or one of your own as module:Class
-    (docs/adding_an_engine.md)."""
+    """Engine that samples replies. local: the trainer's own model; paged: the same behind the continuous batching of transformers, for one
+    GPU with FlashAttention; vllm: vLLM in the trainer's process, with its own copy of the weights; vllm-server: a vLLM server, on GPUs or a
+    host of its own (docs/llm.md); or one of your own as module:Class (docs/adding_an_engine.md)."""
     learner: Literal["torch", "deepspeed"] = "torch"
     """Learner: takes the optimizer steps. torch: AdamW, whole on every process; deepspeed: DeepSpeed's ZeRO-2, which shards optimizer state
     and gradients over the processes (extra `deepspeed`)."""

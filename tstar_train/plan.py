@@ -31,6 +31,7 @@ from tstar_train.build import (
 )
 from tstar_train.config import Config
 from tstar_train.config_check import check
+from tstar_train.engines.paged import paged_rows
 from tstar_train.engines.vllm_serving import server_line, transfer_of
 from tstar_train.learner.batch import LOSS_BYTES, MOST_LOSS_BYTES
 from tstar_train.learner.deepspeed import BUCKET
@@ -122,6 +123,11 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
     token = cache_bytes_per_token(model_config, item)
     fitting = rows_that_fit(model_config, item, limit, config.rollout.max_sequences, config.rollout.cache_gib)
     made.sampling["keys and values"] = min(rows, fitting) * limit * token
+    if config.engine == "paged":  # all pages are there from the start; scoring has a cache of its own
+        fitting, held = paged_rows(
+            model_config, item, limit, config.rollout.max_sequences, config.rollout.cache_gib
+        )
+        made.sampling["keys and values"] = held * token
     size = int(model_config.vocab_size)
     made.sampling["logits"] = min(rows, fitting) * size * 16
     takes = activations_of(model.config, item, bool(rank))
@@ -339,8 +345,8 @@ def _turns_taken(config: Config) -> str:
 def _correction(config: Config) -> str:
     """Say in words what corrects for the sampler's own probabilities."""
     optim = config.optim
-    if config.engine == "local":
-        return "none, since the local engine samples with the trainer's own weights"
+    if config.engine in ("local", "paged"):
+        return f"none, since the {config.engine} engine samples with the trainer's own weights"
     if optim.correction == "none":
         return "none (--optim.correction)"
     return (

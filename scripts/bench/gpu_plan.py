@@ -1,4 +1,4 @@
-"""The parts ``plan`` and ``plan-small`` of ``check_gpu.py``: planned and measured memory of random models of the shapes of Qwen2.5."""
+"""The parts ``plan``, ``plan-small`` and ``zero-3b`` of ``check_gpu.py``: planned and measured memory of random Qwen2.5 shapes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUESTIONS = ROOT / "tstar_envs/envs/search_qa/data/hotpotqa.train.jsonl.gz"
 WAYS: dict[str, dict[str, Any]] = {
     "adapters": {"lora": LoraConfig(rank=32)},
     "whole": {},
-    "whole, ZeRO-2": {"optimizer": "deepspeed"},
+    "whole, ZeRO-2": {"learner": "deepspeed"},
 }
 
 
@@ -177,7 +177,7 @@ def by_command_line(bench: Bench, model: Path, until: float) -> None:
     )
 
 
-def compared(bench: Bench, size: str, ways: Sequence[str], until: float) -> None:
+def compared(bench: Bench, size: str, ways: Sequence[str], until: float, most: float = CASE_SECONDS) -> None:
     """Each case is a process of its own, since what one leaves behind would be measured in the next."""
     model = bench.folder / size
     maker = [sys.executable, Path(__file__).with_name("gpu_models.py"), size, model, bench.device]
@@ -188,7 +188,7 @@ def compared(bench: Bench, size: str, ways: Sequence[str], until: float) -> None
         log = bench.folder / f"plan-{size}-{way}.log".replace(" ", "")
         # A whole model in half precision averages its weights on the CPU.
         threads = {} if bench.tiny else {"OMP_NUM_THREADS": "8"}
-        done = Program(given, log, threads).done(min(CASE_SECONDS, until - time.monotonic()))
+        done = Program(given, log, threads).done(min(most, until - time.monotonic()))
         lines = [line for line in done.printed.splitlines() if line.startswith("{")]
         row = json.loads(lines[-1]) if lines else {"result": done.said}
         iteration = {name: row.pop(name) for name in ("what_happened", "seconds", "memory") if name in row}
@@ -202,6 +202,8 @@ def main(bench: Bench, until: float) -> None:
     large_size, small_size = ("tiny", "tiny") if bench.tiny else ("3B", "0.5B")
     if bench.part == "plan":
         compared(bench, large_size, list(WAYS), until)
+    elif bench.part == "zero-3b":
+        compared(bench, large_size, ["whole, ZeRO-2"], until, until - time.monotonic())
     else:
         compared(bench, small_size, ["whole", "adapters"], until)
         by_command_line(bench, bench.folder / small_size, until)
@@ -216,4 +218,4 @@ if __name__ == "__main__":
         found = measure(Path(asked.model), asked.way, asked.device, asked.tiny == "1")
         print(json.dumps(found))
     else:
-        main(*bench_of(["plan", "plan-small"]))
+        main(*bench_of(["plan", "plan-small", "zero-3b"]))

@@ -1,4 +1,5 @@
-"""The part ``vllm`` of ``check_gpu.py``: ``--engine vllm`` beside the trainer's own forward pass and ``--engine local`` (extra vllm).
+"""The parts ``vllm``, ``correction`` and ``vllm-3b`` of ``check_gpu.py``: ``--engine vllm`` beside the trainer's own forward pass and
+``--engine local`` (extra vllm).
 
 Engines are made one after another, never side by side: vLLM measures at its start what the GPU has free, and its memory is outside of
 PyTorch's counters, so what each of them holds is read off the whole GPU (``torch.cuda.mem_get_info``).
@@ -7,6 +8,7 @@ PyTorch's counters, so what each of them holds is read off the whole GPU (``torc
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import sys
@@ -26,7 +28,7 @@ from torch import Tensor
 
 from tstar_envs import find_entry
 from tstar_train.build import build
-from tstar_train.config import LoraConfig
+from tstar_train.config import Config, LoraConfig
 from tstar_train.distributed import SingleProcess
 from tstar_train.engines.check import sync_engine
 from tstar_train.engines.vllm import VLLMEngine
@@ -54,6 +56,27 @@ RUNS = {
     "0.5B, vllm, adapters": ("0.5B", "vllm", 8),
     "3B, vllm, adapters": ("3B", "vllm", 32),
 }
+
+
+# Part -> cases, in order; those of ``correction`` differ in what corrects for vLLM's rounding in bfloat16.
+CORRECTIONS = {
+    f"0.5B, vllm, {name}": name for name in ("none", "sequence-mask", "token-truncate", "token-mask")
+}
+RUNS |= dict.fromkeys(CORRECTIONS, ("0.5B", "vllm", 0))
+CASES = {
+    "vllm": (
+        "built-in",
+        "0.5B",
+        "by command line",
+        "0.5B, vllm",
+        "0.5B, local",
+        "0.5B, vllm, adapters",
+        "tests",
+    ),
+    "correction": tuple(CORRECTIONS),
+    "vllm-3b": ("3B, vllm, adapters",),
+}
+CORRECTED = ("correction_masked", "correction_truncated", "correction_weight")
 
 
 def held(device: str) -> float | None:
@@ -262,10 +285,10 @@ def by_command_line(bench: Bench, until: float) -> None:
         bench.say("what they took", run=f"built-in, {engine}", memory_gib=memory(run), phases=phases(run))
 
 
-def run_case(bench: Bench, name: str) -> None:
-    """Two iterations of a random model in this process, on questions that chance answers (see ``gpu_plan.py``)."""
+def run_config(folder: Path, name: str, device: str, tiny: bool) -> Config:
+    """Options of a run of ``RUNS``, whose model is in a folder of its own in ``folder``."""
     model, engine, rank = RUNS[name]
-    config = config_of(bench.folder / model, "whole", bench.device, bench.tiny)
+    config = config_of(folder / model, "whole", device, tiny)
     rollout = replace(
         config.rollout,
         tasks_per_iteration=2,
@@ -274,7 +297,13 @@ def run_case(bench: Bench, name: str) -> None:
     )
     # BM25, so that no FAISS is needed.
     kinds: dict[str, Any] = {"engine": engine, "rollout": rollout, "env_options": {"retriever": "bm25"}}
-    config = replace(config, lora=LoraConfig(rank=rank), **kinds)
+    optim = replace(config.optim, correction=CORRECTIONS.get(name, config.optim.correction))
+    return replace(config, lora=LoraConfig(rank=rank), optim=optim, **kinds)
+
+
+def run_case(bench: Bench, name: str) -> None:
+    """Two iterations of a random model in this process, on questions that chance answers (see ``gpu_plan.py``)."""
+    config = run_config(bench.folder, name, bench.device, bench.tiny)
     began = time.perf_counter()
     trainer = build(config, SingleProcess())
     trainer.stream = TaskStream(yes_or_no(), config.rollout.tasks_per_iteration, config.seed)
@@ -285,7 +314,10 @@ def run_case(bench: Bench, name: str) -> None:
             "iterations of training",
             run=name,
             seconds_to_build=built,
-            **{metric: result.metrics.get(metric) for metric in (*LOGGED, "response_tokens", "grafts")},
+            **{
+                metric: result.metrics.get(metric)
+                for metric in (*LOGGED, *CORRECTED, "response_tokens", "grafts")
+            },
             seconds=sum(result.seconds.values()),
             phases=result.seconds,
             memory_gib=result.memory,
@@ -343,7 +375,7 @@ def main(bench: Bench, until: float) -> None:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "INFO")
     names = ("torch", "triton", "transformers")
     bench.say("versions", vllm=vllm_version(), **{name: version(name) for name in names if find_spec(name)})
-    for case in ("built-in", "0.5B", "by command line", *RUNS, "tests"):
+    for case in CASES[bench.part]:
         model = RUNS[case][0] if case in RUNS else ENGINES.get(case, ("tiny", False))[0]
         if model != "tiny" and not (bench.folder / model).is_dir():
             random_model(bench, model, until)
@@ -354,10 +386,20 @@ def main(bench: Bench, until: float) -> None:
         elif case == "tests":
             tests(bench, until)
         else:
-            given = ["--device", bench.device, "--folder", bench.folder, "--lines", bench.lines]
+            given = [
+                "--part",
+                bench.part,
+                "--device",
+                bench.device,
+                "--folder",
+                bench.folder,
+                "--lines",
+                bench.lines,
+            ]
             log = bench.folder / f"case-{case}.log".replace(", ", "-")
             one = Program([sys.executable, __file__, "--case", case, *given], log)
-            ended(bench, case, one.done(min(150.0, until - time.monotonic())))
+            most = 150.0 if bench.part == "vllm" else math.inf
+            ended(bench, case, one.done(min(most, until - time.monotonic())))
 
 
 def vllm_version() -> str:
@@ -374,11 +416,12 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--case"]:
         case = argparse.ArgumentParser()
         case.add_argument("--case", choices=[*ENGINES, *RUNS])
+        case.add_argument("--part", choices=CASES)
         case.add_argument("--device")
         for flag in ("--folder", "--lines"):
             case.add_argument(flag, type=Path)
         asked = case.parse_args()
         kind = engine_case if asked.case in ENGINES else run_case
-        kind(Bench(asked.device, asked.folder, asked.lines, "vllm"), asked.case)
+        kind(Bench(asked.device, asked.folder, asked.lines, asked.part), asked.case)
     else:
-        main(*bench_of(["vllm"]))
+        main(*bench_of(CASES))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import random
 from functools import lru_cache
 
 import torch
@@ -38,6 +40,38 @@ def random_policy(seed: int = 0, spread: float = 0.3) -> Policy:
         for parameter in model.parameters():
             parameter.add_(spread * 0.1 * torch.randn_like(parameter))
     return Policy(model, PlainCodec(tokenizer(), with_prompt=False), tokenizer(), "random")
+
+
+class EndingCodec:
+    """A codec whose end of reply is another token."""
+
+    def __init__(self, codec, end):
+        self.codec, self.end, self.ends = codec, end, frozenset([end])
+
+    def __getattr__(self, name):
+        return getattr(self.codec, name)
+
+
+def contexts(policy, lengths, seed=0):
+    """Random ids of these lengths."""
+    chance = random.Random(seed)
+    size = policy.model.config.vocab_size
+    return [[chance.randrange(2, size) for _ in range(n)] for n in lengths]
+
+
+def plain_logprobs(policy, context, reply, temperature=1.0):
+    """The log-probability of each token of a reply, from one plain forward pass."""
+    with torch.no_grad():
+        logits = policy.model(torch.tensor([context + reply])).logits[0].double() / temperature
+    wanted = torch.log_softmax(logits, -1)[len(context) - 1 : -1]
+    return wanted.gather(-1, torch.tensor(reply)[:, None])[:, 0].tolist()
+
+
+def held():
+    """Bytes of tensors that are alive and belong to no module; views of one storage count once."""
+    gc.collect()
+    storages = [o.untyped_storage() for o in gc.get_objects() if type(o) is torch.Tensor]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 class Given:

@@ -13,7 +13,7 @@ from tstar_train.engines.base import Engine
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.model import Policy
 
-ENGINES = ("local", "vllm", "vllm-server")
+ENGINES = ("local", "paged", "vllm", "vllm-server")
 _METHODS = ("generate", "logprobs", "sync", "clear_cache", "release")
 
 
@@ -48,10 +48,14 @@ def require_engine(config: Config, device: str) -> None:
 
     Raises:
         MissingExtra: vLLM is not installed.
-        UnknownOption: see ``engine_class`` and ``vllm_serving.transfer_of``.
+        UnknownOption: see ``engine_class``, ``engines.paged.require_paged`` and ``vllm_serving.transfer_of``.
     """
     if config.engine not in ENGINES:
         engine_class(config.engine)
+    if config.engine == "paged":
+        from tstar_train.engines.paged import require_paged
+
+        require_paged(device)
     needed = config.engine == "vllm"
     if config.engine == "vllm-server":
         from tstar_train.engines.vllm_serving import transfer_of
@@ -95,6 +99,10 @@ def make_engine(config: Config, policy: Policy, world: Communicator, out: Path |
         from tstar_train.engines.vllm_server import VLLMServerEngine
 
         return VLLMServerEngine(policy, config, world, out)
+    if config.engine == "paged":
+        from tstar_train.engines.paged import PagedEngine
+
+        return PagedEngine(policy, rollout.max_sequences, rollout.context_tokens, rollout.cache_gib)
     # KL estimates and forks continue from sampled rows.
     asked = config.forks or (config.tstar and config.tree.nodes == "depth")
     return LocalEngine(

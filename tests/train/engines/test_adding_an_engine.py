@@ -41,7 +41,7 @@ def test_the_command_of_the_page_samples_with_its_engine(folder):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("vlm", "one of local, vllm, vllm-server, or module:Class.*got 'vlm'"),
+        ("vlm", "one of local, paged, vllm, vllm-server, or module:Class.*got 'vlm'"),
         ("no_such_module:Logged", "PYTHONPATH"),
         ("logged:Other", "has no attribute 'Other'"),
         ("logged:number", "is a int"),

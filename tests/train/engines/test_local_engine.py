@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import random
 from collections import Counter
 from dataclasses import replace
 
@@ -12,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
-from policies import random_policy
+from policies import EndingCodec, contexts, held, plain_logprobs, random_policy
 
 from tstar_train.engines import local, trie
 from tstar_train.engines.base import uniform_noise
@@ -25,29 +23,6 @@ from tstar_train.policy.model import load_policy, save_tiny
 @pytest.fixture(scope="module")
 def policy():
     return random_policy()
-
-
-class EndingCodec:
-    """A codec whose end of reply is another token."""
-
-    def __init__(self, codec, end):
-        self.codec, self.end, self.ends = codec, end, frozenset([end])
-
-    def __getattr__(self, name):
-        return getattr(self.codec, name)
-
-
-def contexts(policy, lengths, seed=0):
-    chance = random.Random(seed)
-    size = policy.model.config.vocab_size
-    return [[chance.randrange(2, size) for _ in range(n)] for n in lengths]
-
-
-def plain_logprobs(policy, context, reply, temperature=1.0):
-    with torch.no_grad():
-        logits = policy.model(torch.tensor([context + reply])).logits[0].double() / temperature
-    wanted = torch.log_softmax(logits, -1)[len(context) - 1 : -1]
-    return wanted.gather(-1, torch.tensor(reply)[:, None])[:, 0].tolist()
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
@@ -181,12 +156,6 @@ def test_ends_at_the_end_token(policy):
 def test_noise_is_the_same_on_every_machine():
     assert uniform_noise("seed", 3).tolist() == [0.7954209031505829, 0.7819344953948358, 0.35811556370963693]
     assert uniform_noise("seed", 3).tolist() == uniform_noise("seed", 5)[:3].tolist()
-
-
-def held():
-    """Bytes of tensors that are alive and belong to no module."""
-    gc.collect()
-    return sum(o.untyped_storage().nbytes() for o in gc.get_objects() if type(o) is torch.Tensor)
 
 
 def test_keys_and_values_take_no_more_than_they_may_and_are_given_back(policy, monkeypatch):

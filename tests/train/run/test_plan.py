@@ -177,6 +177,9 @@ def test_three_billion_parameters_fit_where_they_are_said_to():
         sum(copied.sampling.values()) == sum(whole.sampling.values()) + 2 * whole.parameters
         and copied.update == whole.update
     )
+    pages = plan(dataclasses.replace(config, engine="paged"), QWEN_3B, 1)
+    # A quarter of --rollout.cache-gib is for scoring; all other pages are there from the start.
+    assert 5 * GIB < pages.sampling["keys and values"] <= 6 * GIB and pages.update == whole.update
     assert adapters.peak < whole.peak and whole.host["float32 reference"] == 4 * whole.parameters
     single = plan(
         dataclasses.replace(config, optim=dataclasses.replace(config.optim, dtype="float32")), QWEN_3B, 1
@@ -272,6 +275,10 @@ def test_the_plan_names_the_importance_correction():
     off = dataclasses.replace(copied, optim=dataclasses.replace(config.optim, correction="none"))
     for one, said in (
         (config, "none, since the local engine samples with the trainer's own weights"),
+        (
+            dataclasses.replace(config, engine="paged"),
+            "none, since the paged engine samples with the trainer's own weights",
+        ),
         (copied, "sequence-mask with ratios up to 3"),
         (off, "none (--optim.correction)"),
     ):
