@@ -94,7 +94,7 @@ def main() -> int:
     parser.add_argument(
         "--out", type=Path, default=Path("check_gpu.md"), help="where the tables go (default: check_gpu.md)"
     )
-    parser.add_argument("--minutes", type=float, default=45.0, help="for all parts together (default: 45)")
+    parser.add_argument("--minutes", type=float, default=50.0, help="for all parts together (default: 50)")
     parser.add_argument(
         "--folder", type=Path, default=None, help="for models and runs, up to 8 GB (default: a temporary one)"
     )

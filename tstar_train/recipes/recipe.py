@@ -337,6 +337,8 @@ def _checked(table_type: Any, given: Any, place: _Place) -> dict[str, Any]:
 
 
 def _value(hint: Any, given: Any, place: _Place) -> Any:
+    if get_origin(hint) is Annotated and dataclasses.is_dataclass(get_args(hint)[0]):
+        hint = get_args(hint)[0]  # with another name on the command line
     if dataclasses.is_dataclass(hint):
         return _checked(hint, given, place)
     if get_origin(hint) is tuple:

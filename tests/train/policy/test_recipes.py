@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import itertools
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tstar_envs import BadData, MissingData, TStarError, find_entry, list_envs
-from tstar_train.config import Config
+from tstar_train.config import Config, range_of
 from tstar_train.config_check import options
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.files import WEIGHTS
@@ -435,14 +436,18 @@ def test_a_damaged_file_is_read_or_refused_and_nothing_else(tmp_path, name, star
 def other_value(name, value, hint):
     """A valid value of an option that is not the one it has, where there are two."""
     fixed = {"algo": "grpo", "device": "cpu", "processes": 2}  # the tasks of an iteration divide by the last
+    fixed |= {"server.url": "http://host:8000", "server.devices": "0", "server.tensor_parallel": 1}
     if name in fixed:
         return fixed[name]
+    valid = range_of(hint)
     if get_origin(hint) is Annotated:  # with a range
         hint = get_args(hint)[0]
     if get_origin(hint) is Literal:
         return next(v for v in get_args(hint) if v != value)
     kinds = get_args(hint) or (hint,)
-    return not value if bool in kinds else 3 if int in kinds else 0.5 if float in kinds else "valid"
+    if bool in kinds or not {int, float} & {*kinds}:
+        return not value if bool in kinds else "valid"
+    return next(v for v in ((3, 1) if int in kinds else (0.5, 1.5)) if valid is None or v in valid)
 
 
 def test_every_option_of_a_run_may_be_said(tmp_path):
@@ -467,7 +472,9 @@ def test_every_option_of_a_run_may_be_said(tmp_path):
     for name, value, hint in options(Config(env="")):
         if name not in elsewhere:
             said = other_value(name, value, hint)
-            train = {part: dict(rest) for part, rest in beside.get(name, {}).items()}
+            train = copy.deepcopy(beside.get(name, {}))
+            if name.startswith("server."):
+                train["engine"] = "vllm-server"
             part, _, last = name.rpartition(".")
             (train.setdefault(part, {}) if part else train)[last] = said
             recipe = read_recipe(write(tmp_path, "mine", {"extends": "sokoban", "train": train}))
