@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import itertools
@@ -10,6 +9,7 @@ import json
 import random
 import shutil
 import tomllib
+from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Literal, get_args, get_origin
 
@@ -472,7 +472,7 @@ def test_every_option_of_a_run_may_be_said(tmp_path):
     for name, value, hint in options(Config(env="")):
         if name not in elsewhere:
             said = other_value(name, value, hint)
-            train = copy.deepcopy(beside.get(name, {}))
+            train = deepcopy(beside.get(name, {}))
             if name.startswith("server."):
                 train["engine"] = "vllm-server"
             part, _, last = name.rpartition(".")
