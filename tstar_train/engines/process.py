@@ -147,7 +147,9 @@ class EngineProcess:
         layout = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
         with tempfile.TemporaryDirectory(prefix="tstar-weights-") as folder:
             for number, (name, tensor) in enumerate(weights.items()):
-                self._shared[name] = mapped(Path(folder) / str(number), *layout[name])
+                path = Path(folder) / str(number)
+                _reserve(path, tensor.nbytes)
+                self._shared[name] = mapped(path, *layout[name])
                 self._shared[name].copy_(tensor)
             self._ask("share", folder, layout)
 
@@ -182,6 +184,23 @@ class EngineProcess:
         return EngineFailed(
             f"the process that samples ahead {how}{why}: --rollout.ahead 0 samples without one"
         )
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Make a file whose place is taken: a write to mapped memory without one would end the process by a bus error.
+
+    Raises:
+        EngineFailed: there is no room.
+    """
+    try:
+        with path.open("wb") as file:
+            if size and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        raise EngineFailed(
+            f"the weights for the process that samples ahead could not be written to {tempfile.gettempdir()} ({error.strerror}): make room "
+            f"there, set TMPDIR to another folder, or give --rollout.ahead 0"
+        ) from error
 
 
 def mapped(path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import threading
 import time
@@ -77,6 +78,18 @@ def test_it_samples_with_the_weights_of_the_last_sync(policy, engine):
         with torch.no_grad():
             for parameter, value in zip(policy.model.parameters(), kept, strict=True):
                 parameter.copy_(value)
+
+
+def test_weights_without_room_are_refused_rather_than_a_bus_error(policy, engine, monkeypatch):
+    """A full disk is found when the place is taken, before anything is written to mapped memory."""
+    monkeypatch.setattr(engine, "_shared", {})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(EngineFailed, match="set TMPDIR"):
+            engine.sync(weights(policy))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.slow
