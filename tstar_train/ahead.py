@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tstar_envs import BadData, write_whole
-from tstar_train.distributed import Communicator
+from tstar_train.distributed import Communicator, dealt, raise_on_any_rank
 from tstar_train.types import IterationData
 
 QUEUE = "ahead.pickle"  # sampled data in a checkpoint, one part per rank
@@ -95,7 +95,8 @@ class Ahead:
         Raises:
             Exception: see ``wait``.
         """
-        self.wait()
+        with raise_on_any_rank(world):
+            self.wait()
         self.parts = [] if self._data is None else world.gather(self._data)
 
     def save(self, path: Path) -> None:
@@ -107,19 +108,17 @@ class Ahead:
     def load(self, path: Path, world: Communicator) -> None:
         """Read this rank's part, if a checkpoint has one; it takes the place of what was sampled.
 
+        The groups of another number of ranks are dealt anew.
+
         Raises:
-            BadData: it is damaged, or of another number of ranks.
+            BadData: it is damaged.
         """
         self.wait()
         self._data = None
         if not path.is_file():
             return
         parts = read_queue(path)
-        if len(parts) != world.size:
-            raise BadData(
-                f"{path} was sampled by {len(parts)} processes, and this run has {world.size}: resume with --processes {len(parts)}"
-            )
-        self._data = parts[world.rank]
+        self._data = parts[world.rank] if len(parts) == world.size else _part_of(parts, world)
 
 
 def read_queue(path: Path) -> list[IterationData]:
@@ -132,9 +131,19 @@ def read_queue(path: Path) -> list[IterationData]:
         parts = _Unpickler(io.BytesIO(path.read_bytes())).load()
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError, IndexError, ValueError) as error:
         raise BadData(f"{path} cannot be read ({error})") from error
-    if not isinstance(parts, list) or not all(isinstance(part, IterationData) for part in parts):
+    if not isinstance(parts, list) or not parts or not all(isinstance(p, IterationData) for p in parts):
         raise BadData(f"{path} holds no sampled episodes")
     return parts
+
+
+def _part_of(parts: list[IterationData], world: Communicator) -> IterationData:
+    """Deal what another number of ranks sampled; the first rank gets all counts, of which only the sums are used."""
+    whole = IterationData.merge(parts)
+    groups, grafts = dealt(whole.groups, world), dealt(whole.grafts.kept, world)
+    if world.rank:
+        whole = IterationData(whole.number, whole.done, whole.temperature, lag=whole.lag)
+    whole.groups, whole.grafts.kept = groups, grafts
+    return whole
 
 
 _PLAIN = {
@@ -149,15 +158,22 @@ _PLAIN = {
 }
 
 
+# Modules of the records that an iteration's data consists of.
+_RECORDS = ("tstar_envs.record", "tstar_train.types")
+_TREES = "tstar_train.tree."
+
+
 class _Unpickler(pickle.Unpickler):
-    """Reads what a checkpoint of this project holds, and calls nothing else."""
+    """Reads records of this project and plain data, and calls nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        found = (
-            super().find_class(module, name) if module.startswith(("tstar_envs.", "tstar_train.")) else None
-        )
-        if isinstance(found, type) or (module, name) in _PLAIN:
-            return found or super().find_class(module, name)
+        if (module, name) in _PLAIN:
+            return super().find_class(module, name)
+        # A dotted name leads on to what a module imports; classes of other modules may do something when they are made.
+        if "." not in name and (module in _RECORDS or module.startswith(_TREES)):
+            found = super().find_class(module, name)
+            if isinstance(found, type) and found.__module__ == module:
+                return found
         raise pickle.UnpicklingError(f"it names {module}.{name}, which no checkpoint does")
 
 

@@ -281,13 +281,13 @@ def train_on(
                 callback(number, result.metrics)
             if number % config.checkpoint_every == 0:
                 save()
+        display.stop()
+        save()  # with sampling ahead it waits, and what is sampled may fail
     except BaseException:
         with suppress(OSError):  # the display's: what it is shown on may be what failed
             display.stop()
         save(failed=True)
         raise
-    display.stop()
-    save()
     return stop.asked
 
 

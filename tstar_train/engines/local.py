@@ -244,11 +244,11 @@ class LocalEngine:
     def _gathered(self, sources: Sequence[tuple[Text | None, int]], keys: Sequence[Hashable]) -> RaggedCache:
         """Make the cache of a turn, whose rows begin with these prefixes."""
         old = self._cache
+        if old is not None:
+            self._leave(keys)
+        self._kept = {}  # its rows move; a turn that fails leaves none
         if old is None or not any(shared for _, shared in sources):
-            if old is not None:
-                self._leave(keys)
             return RaggedCache(self._model, len(sources), _CAPACITY, self._limit)
-        self._leave(keys)
         # The rows of finished episodes are in other caches. A row that ended early is longer than its ids; the excess is overwritten.
         here = [
             (text.row, shared) if text is not None and text.cache is old else (0, 0)

@@ -29,6 +29,7 @@ from tstar_train.config import Config
 from tstar_train.distributed import SingleProcess
 from tstar_train.engines.base import EngineFailed, Sample
 from tstar_train.policy.model import Policy
+from tstar_train.stopping import unheard_by_children
 
 _END_SECONDS = 10.0  # for the process to end by itself
 
@@ -46,17 +47,22 @@ class EngineProcess:
 
     def __init__(self, config: Config, policy: Policy) -> None:
         mine, theirs = socket.socketpair()
-        # Of the user's own modules, and apart from the terminal: it must outlive a Ctrl-C until the iteration is saved.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tstar_train.engines.process", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-            env=environment,
-        )
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }  # of user's modules too
+        # Apart from terminal and scheduler, which signal all processes: it must outlive that until the iteration is saved.
+        with unheard_by_children():
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tstar_train.engines.process", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env=environment,
+            )
         theirs.close()
         self._connection = Connection(mine.detach())
         self._shared: dict[str, Tensor] = {}
+        self._asked = False  # True while it has not answered
         dtype = str(policy.model.dtype).removeprefix("torch.")
         model = copy.deepcopy(policy.model.config), dtype, str(policy.model.device)
         self._send((config, model, (policy.codec, policy.tokenizer, policy.name), torch.get_num_threads()))
@@ -126,7 +132,9 @@ class EngineProcess:
         self._ask("release")
 
     def close(self) -> None:
-        """End the process."""
+        """End the process; at once if it still samples for another thread."""
+        if self._asked:
+            self._process.kill()  # it would hear of the end only once it has answered
         self._connection.close()
         try:
             self._process.wait(_END_SECONDS)
@@ -139,11 +147,14 @@ class EngineProcess:
         layout = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in weights.items()}
         with tempfile.TemporaryDirectory(prefix="tstar-weights-") as folder:
             for number, (name, tensor) in enumerate(weights.items()):
-                self._shared[name] = mapped(Path(folder) / str(number), *layout[name])
+                path = Path(folder) / str(number)
+                _reserve(path, tensor.nbytes)
+                self._shared[name] = mapped(path, *layout[name])
                 self._shared[name].copy_(tensor)
             self._ask("share", folder, layout)
 
     def _ask(self, name: str, *arguments: Any, **options: Any) -> Any:
+        self._asked = True
         self._send((name, arguments, options))
         return self._answer()
 
@@ -158,6 +169,7 @@ class EngineProcess:
             done, value = self._connection.recv()
         except (EOFError, OSError) as error:
             raise self._died() from error
+        self._asked = False
         if not done:
             raise value
         return value
@@ -172,6 +184,23 @@ class EngineProcess:
         return EngineFailed(
             f"the process that samples ahead {how}{why}: --rollout.ahead 0 samples without one"
         )
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Make a file whose place is taken: a write to mapped memory without one would end the process by a bus error.
+
+    Raises:
+        EngineFailed: there is no room.
+    """
+    try:
+        with path.open("wb") as file:
+            if size and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        raise EngineFailed(
+            f"the weights for the process that samples ahead could not be written to {tempfile.gettempdir()} ({error.strerror}): make room "
+            f"there, set TMPDIR to another folder, or give --rollout.ahead 0"
+        ) from error
 
 
 def mapped(path: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -244,6 +244,8 @@ class VLLMServerEngine(VLLMRequests):
                     f"the sampling server {self._process.failure} ({reason}). {self._advice}, which ends with:\n"
                     f"{self._process.last_lines()}"
                 )
+            if self._failure is not None:  # the run has ended meanwhile
+                raise self._failure
             if time.monotonic() > deadline:
                 raise EngineFailed(
                     f"{self._shown}: {reason}, and it was not well again within {patience:.0f} s (part of --timeout-minutes). "

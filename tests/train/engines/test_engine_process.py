@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import threading
+import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 import torch
 from policies import random_policy
 
+from tstar_envs import UnknownOption
 from tstar_train.config import Config, RolloutConfig
 from tstar_train.engines.base import EngineFailed
 from tstar_train.engines.check import require_following
@@ -75,6 +80,18 @@ def test_it_samples_with_the_weights_of_the_last_sync(policy, engine):
                 parameter.copy_(value)
 
 
+def test_weights_without_room_are_refused_rather_than_a_bus_error(policy, engine, monkeypatch):
+    """A full disk is found when the place is taken, before anything is written to mapped memory."""
+    monkeypatch.setattr(engine, "_shared", {})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(EngineFailed, match="set TMPDIR"):
+            engine.sync(weights(policy))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 @pytest.mark.slow
 def test_adapters_are_merged_into_the_copy():
     policy = random_policy(1)
@@ -96,7 +113,7 @@ def test_adapters_are_merged_into_the_copy():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("how", "said"), [(signal.SIGKILL, "killed by SIGKILL .*memory"), (signal.SIGTERM, "killed by SIGTERM")]
+    ("how", "said"), [(signal.SIGKILL, "killed by SIGKILL .*memory"), (signal.SIGABRT, "killed by SIGABRT")]
 )
 def test_a_process_that_dies_is_named(policy, how, said):
     engine = EngineProcess(CONFIG, policy)
@@ -107,6 +124,32 @@ def test_a_process_that_dies_is_named(policy, how, said):
 
 
 @pytest.mark.slow
+def test_it_outlives_the_signals_of_a_scheduler_and_ends_at_once_within_a_request(policy):
+    """A scheduler signals all processes of a run, which saves its iteration first; a run that fails waits for no samples."""
+    engine = EngineProcess(CONFIG, policy)
+    engine.sync(weights(policy))
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        os.kill(engine._process.pid, signum)
+    before = engine.generate(CONTEXTS, ["a", "b"], max_tokens=4)
+    assert before == LocalEngine(policy, limit=300).generate(CONTEXTS, ["a", "b"], max_tokens=4)
+    os.kill(engine._process.pid, signal.SIGSTOP)  # as if within a long request
+
+    def ask():
+        with suppress(EngineFailed):
+            engine.generate(CONTEXTS, ["a", "b"], max_tokens=4)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    while not engine._asked:
+        time.sleep(0.01)
+    begun = time.monotonic()
+    engine.close()
+    assert time.monotonic() - begun < 5
+    asking.join(5)
+    assert not asking.is_alive()
+
+
+@pytest.mark.slow
 def test_what_it_cannot_begin_with_is_said(policy):
-    with pytest.raises(EngineFailed, match="no_such_module"):
+    with pytest.raises(UnknownOption, match="no_such_module"):
         EngineProcess(replace(CONFIG, engine="no_such_module:Engine"), policy)

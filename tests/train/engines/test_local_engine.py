@@ -247,6 +247,22 @@ def test_rows_keep_the_beginning_that_they_share(policy, data):
                 rows[n] = contexts(policy, [12], seed=1000 + number)[0]
 
 
+def test_a_turn_that_is_interrupted_leaves_no_rows_of_others(policy, monkeypatch):
+    """Its rows had moved before it ended, in a notebook whose user goes on with the same engine."""
+    engine, lines = LocalEngine(policy), [[5, 6, 7, 8], [9] * 6, [11, 12, 13]]
+    first = engine.generate(lines, list("abc"), max_tokens=4, keys=[0, 1, 2])
+    lines = [line + sample.ids + [20, 21] for line, sample in zip(lines, first, strict=True)]
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("tstar_train.engines.local.feed", lambda *_: interrupted())
+        engine.generate([lines[2], lines[0]], list("fd"), max_tokens=4, keys=[2, 0])
+    again = engine.generate(lines, list("def"), max_tokens=4, keys=[0, 1, 2])
+    assert again == LocalEngine(policy).generate(lines, list("def"), max_tokens=4)
+
+
+def interrupted():
+    raise KeyboardInterrupt
+
+
 def test_one_row_that_drops_its_oldest_turn_costs_its_own_tokens(policy, monkeypatch):
     engine, lines = LocalEngine(policy), contexts(policy, [200, 190, 195, 180])
     first = engine.generate(lines, list("abcd"), max_tokens=3, keys=[0, 1, 2, 3])

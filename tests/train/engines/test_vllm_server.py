@@ -256,6 +256,28 @@ def test_a_server_that_comes_back_goes_on_with_the_same_samples(policy, other, a
         assert engine.generate(*given, max_tokens=4) == before and not served.script
 
 
+def test_a_run_that_ends_waits_for_no_server_that_a_thread_still_asks(policy, asking):
+    """With sampling ahead an error ends the run while its thread waits for a server; Python's exit would wait for that thread."""
+    said = []
+
+    def sample():
+        try:
+            engine.generate([text(9)], ["a"], max_tokens=4)
+        except EngineFailed as error:
+            said.append(str(error))
+
+    with serving(policy) as served:
+        engine = asking(policy, options(url=served.url))
+        sync_engine(policy, engine, weights_of(policy))
+        served.answer = lambda *_: (500, "unwell")
+        sampling = threading.Thread(target=sample, daemon=True)
+        sampling.start()
+        until(engine._lock.locked)
+        engine.close()
+        sampling.join(10)
+    assert said == ["the run has ended"]
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

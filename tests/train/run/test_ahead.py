@@ -6,8 +6,10 @@ import copy
 import dataclasses
 import json
 import math
+import os
 import pickle
 import shutil
+import signal
 
 import pytest
 import torch
@@ -15,12 +17,14 @@ from policies import random_policy, trainer
 from rich.console import Console
 from train_process import TrainProcess
 
-from tstar_envs import BadData, UnknownOption
+from tstar_envs import BadData, InfrastructureError, UnknownOption
+from tstar_train import build, loop
 from tstar_train.ahead import Ahead, read_queue
 from tstar_train.config import Config, EvaluationConfig, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
 from tstar_train.config_check import check
 from tstar_train.distributed import SingleProcess
 from tstar_train.engines.local import LocalEngine
+from tstar_train.engines.process import EngineProcess
 from tstar_train.loop import iterate
 from tstar_train.presets import make_config
 from tstar_train.run import resume_run, train
@@ -156,13 +160,42 @@ class Evil:
         (b"", "cannot be read"),
         (pickle.dumps([Evil()]), "builtins.print"),
         (pickle.dumps({"a": 1}), "no sampled episodes"),
-        (pickle.dumps([IterationData(0, 0.0, 1.0)] * 2), "--processes 2"),
+        (pickle.dumps([]), "no sampled episodes"),
+        # What a module imports, by a dotted name or as its own; a class that starts a process.
+        (b"ctstar_train.types\nnp.load\n.", "np.load"),
+        (b"\x80\x04\x8c\x11tstar_train.types\x8c\x07np.load\x93.", "np.load"),
+        (b"\x80\x04\x8c\x11tstar_train.types\x8c\x07Counter\x93.", "types.Counter"),
+        (pickle.dumps(EngineProcess), "EngineProcess"),
     ],
 )
 def test_a_queue_of_something_else_is_refused(tmp_path, content, said):
     (tmp_path / "queue").write_bytes(content)
     with pytest.raises(BadData, match=said):
         Ahead().load(tmp_path / "queue", SingleProcess())
+
+
+class Rank(SingleProcess):
+    def __init__(self, rank, size):
+        self.rank, self.size = rank, size
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_what_two_processes_sampled_goes_on_with_another_number(tmp_path, ranks):
+    one = small()
+    iterate(one, 0)
+    data = one.ahead.take()
+    parts = [dataclasses.replace(data, groups=[group], tasks=1) for group in data.groups]
+    assert len(parts) == 2
+    (tmp_path / "queue").write_bytes(pickle.dumps(parts))
+    found = []
+    for rank in range(ranks):
+        queue = Ahead()
+        queue.load(tmp_path / "queue", Rank(rank, ranks))
+        found.append(queue.take())
+    assert all((part.number, part.lag) == (1, 1) for part in found)
+    assert len(found[0].groups) == (2 if ranks == 1 else 0), "shares of two groups in order of rank"
+    whole = IterationData.merge(found)
+    assert sampled(whole) == sampled(data) and (whole.tasks, whole.turns) == (2, 2 * data.turns)
 
 
 def test_what_cannot_go_on_side_by_side_is_refused():
@@ -180,6 +213,27 @@ def test_what_cannot_go_on_side_by_side_is_refused():
 ENDED = dataclasses.replace(
     SMALL, model="tiny", iterations=4, rollout=dataclasses.replace(SMALL.rollout, ahead=1)
 )
+
+
+def test_iterations_are_saved_although_the_sampling_fails_that_the_end_waits_for(tmp_path, monkeypatch):
+    """A run that is asked to stop waits for what is sampled, long after its last checkpoint."""
+    sample = loop.sample
+
+    def failing(sampler, data, timer):
+        if data.number == 1:
+            raise InfrastructureError("the service is down")
+        sample(sampler, data, timer)
+
+    monkeypatch.setattr(loop, "sample", failing)
+    monkeypatch.setattr(build, "EngineProcess", lambda config, policy: Copied(policy))
+    with pytest.raises(InfrastructureError, match="up to iteration 1 is saved"):
+        train(
+            ENDED,
+            tmp_path / "run",
+            Console(quiet=True),
+            callback=lambda *_: os.kill(os.getpid(), signal.SIGINT),
+        )
+    assert (tmp_path / "run" / "checkpoints" / "000001" / "state.json").exists()
 
 
 def lines(out):
