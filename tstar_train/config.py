@@ -280,10 +280,11 @@ class ServerConfig:
     the server takes --vllm.memory."""
     tensor_parallel: Annotated[int | None, FROM_1] = None
     """Number of GPUs that the run's own server splits each layer over. None: all of --engine.devices."""
-    transfer: Literal["auto", "disk", "ipc", "nccl"] = "auto"
-    """Way of the new weights to the server. disk: a checkpoint in the run's folder, which the server must see under the same path; ipc and
-    nccl: vLLM's weight transfer between GPUs, ipc within one GPU, nccl from one to others. auto: nccl to --engine.devices, ipc to the
-    trainer's own GPU, and disk to a server given by its URL or where the policy is on a CPU."""
+    transfer: Literal["auto", "disk", "adapters", "ipc", "nccl"] = "auto"
+    """Way of the new weights to the server. disk: a checkpoint in the run's folder, which the server must see under the same path, adapters
+    merged into it; adapters: the adapters of --lora.rank alone, through that folder, after a checkpoint of the frozen weights at the start;
+    ipc and nccl: vLLM's weight transfer between GPUs, ipc within one GPU, nccl from one to others. auto: nccl to --engine.devices, ipc to
+    the trainer's own GPU, and to a server given by its URL or where the policy is on a CPU adapters if there are any, else disk."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from tstar_train.build import (
 from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.engines.paged import paged_rows
-from tstar_train.engines.vllm_serving import server_line, transfer_of
+from tstar_train.engines.vllm_serving import BY_DISK, server_line, transfer_of
 from tstar_train.learner.batch import LOSS_BYTES, MOST_LOSS_BYTES
 from tstar_train.learner.deepspeed import BUCKET
 from tstar_train.learner.torch import PARTS_BELOW
@@ -139,7 +139,7 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
             device = device_of(config)
             share = int(config.vllm.memory * device_bytes(device)) if device.startswith("cuda") else 0
             made.always["the sampling server"] = share or parameters * item + cache
-        if transfer_of(config, device_of(config)) == "disk":
+        if transfer_of(config, device_of(config)) in BY_DISK:
             made.host["weights on their way to the disk"] = parameters * item
     if config.engine == "vllm":  # vLLM sleeps during the update and frees its weights
         made.sampling["vLLM's copy of the weights"] = parameters * item

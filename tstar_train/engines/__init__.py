@@ -58,9 +58,9 @@ def require_engine(config: Config, device: str) -> None:
         require_paged(device)
     needed = config.engine == "vllm"
     if config.engine == "vllm-server":
-        from tstar_train.engines.vllm_serving import transfer_of
+        from tstar_train.engines.vllm_serving import BY_DISK, transfer_of
 
-        needed = config.server.url is None or transfer_of(config, device) != "disk"
+        needed = config.server.url is None or transfer_of(config, device) not in BY_DISK
     if needed and importlib.util.find_spec("vllm") is None:
         from tstar_train.engines.vllm import missing_vllm
 

@@ -32,7 +32,10 @@ from tstar_train.engines.base import EngineFailed
 from tstar_train.engines.check import EngineMismatch
 from tstar_train.engines.vllm import BLOCK, WITHOUT_WEIGHTS, Answer, VLLMRequests, cpu_settings
 from tstar_train.engines.vllm_serving import (
+    BY_DISK,
     KEY,
+    LORA_RANKS,
+    RUNTIME_LORA,
     Client,
     NoAnswerError,
     RefusedError,
@@ -41,7 +44,9 @@ from tstar_train.engines.vllm_serving import (
     transfer_of,
 )
 from tstar_train.finite import NotFinite
-from tstar_train.policy.model import Policy, config_with_class_name
+from tstar_train.learner.base import tied
+from tstar_train.policy.lora import adapted_weights, base_weights, save_adapters
+from tstar_train.policy.model import Policy, config_with_class_name, renamed
 
 T = TypeVar("T")
 
@@ -51,6 +56,7 @@ _POLL_SECONDS = 0.25
 # Shares of --timeout-minutes: the other processes of the run wait no longer than that for one that waits for the server.
 _START_SHARE, _RETURN_SHARE = 0.8, 0.4
 _NO_NUMBER = "not JSON compliant"
+_UNKNOWN_NAME = 404  # status of a server that was started again, and does not know the adapters
 _CLAMPED = -9999.0  # what vLLM's server writes for a log-probability that is NaN or minus infinity
 # Variables of torchrun, which vLLM would take for its own.
 _OF_RANKS = (
@@ -69,6 +75,7 @@ class VLLMServerEngine(VLLMRequests):
 
     Each answer names the version of the weights that sampled it. After a restart the server has another one: the weights are handed over
     again (from the disk, by whichever rank sees it first) and the request is repeated, so the run goes on as if nothing had been.
+    Adapters have the version as their name in vLLM, so that its prefix cache never mixes two of them.
 
     Args:
         policy: model and codec; the weights come by ``sync``.
@@ -77,7 +84,7 @@ class VLLMServerEngine(VLLMRequests):
         out: folder of the run, on the first rank: log and weights go to ``server`` there. None: a temporary folder.
 
     Raises:
-        UnknownOption: the options do not fit the policy's device or the ranks' hosts.
+        UnknownOption: the options do not fit the policy, its device or the ranks' hosts.
     """
 
     def __init__(self, policy: Policy, config: Config, world: Communicator, out: Path | None) -> None:
@@ -85,6 +92,14 @@ class VLLMServerEngine(VLLMRequests):
         self._policy, self._config, self._world = policy, config, world
         self._device = policy.model.device
         self._transfer = transfer_of(config, self._device.type)
+        self._adapts = self._transfer == "adapters"
+        if self._adapts and renamed(
+            policy.model, ((name, tensor.shape) for name, tensor in adapted_weights(policy.model))
+        ):
+            raise UnknownOption(
+                f"the files of {policy.name} use other names for weights with adapters, so that vLLM would not find them: give "
+                f"--engine.transfer disk"
+            )
         if config.server.url is None and int(os.environ.get("LOCAL_WORLD_SIZE", world.size)) != world.size:
             raise UnknownOption(
                 "--engine vllm-server starts a server that only this host reaches, and the run has processes on others: start one "
@@ -130,11 +145,11 @@ class VLLMServerEngine(VLLMRequests):
             self._root = Path(root)
             self._client = self._client or Client(url, self._seconds, self._config.rollout.max_sequences)
         self._version = f"{self._run}/{self._number}"
-        if self._transfer != "disk":
+        if self._transfer not in BY_DISK:
             self._send(weights)
         with raise_on_any_rank(world):
             if world.rank == 0:
-                self._patiently("", self._load if self._transfer == "disk" else self._name_version)
+                self._patiently("", self._load if self._transfer in BY_DISK else self._name_version)
                 for old in self._root.glob("weights-*"):
                     if old != self._weights():
                         shutil.rmtree(old)
@@ -167,20 +182,40 @@ class VLLMServerEngine(VLLMRequests):
         """Return the folder of the present weights: another one each time, so that no file system serves an old file."""
         return self._root / f"weights-{self._number:06d}"
 
+    @property
+    def _base(self) -> Path:
+        """Return the folder of the frozen weights under the adapters."""
+        return self._root / "base"
+
     def _write(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Write a checkpoint that vLLM reads; without weights if these go from GPU to GPU."""
+        """Write what vLLM reads: a checkpoint, without weights if these go from GPU to GPU, or adapters and once what is under them."""
+        if not self._adapts:
+            self._written = self._weights()
+            self._put(self._written, lambda folder: self._checkpoint(weights, folder))
+            return
+        model = self._policy.model
+        if not self._base.exists():
+            self._written = self._base
+            frozen = ((name, tensor) for name, tensor in base_weights(model) if not tied(model, name))
+            self._put(self._base, lambda folder: self._checkpoint(frozen, folder))
+        self._put(self._weights(), lambda folder: save_adapters(model, folder))
+
+    def _checkpoint(self, weights: Iterable[tuple[str, Tensor]], folder: Path) -> None:
+        config_with_class_name(self._policy.model).save_pretrained(folder)
+        if self._transfer in BY_DISK:
+            state = {
+                name: tensor.detach().cpu().contiguous() for name, tensor in self.named_for_vllm(weights)
+            }
+            save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+
+    def _put(self, target: Path, save: Callable[[Path], None]) -> None:
+        """Make a folder with what ``save`` writes into it, whole or not at all."""
         partial = self._root / ".partial"
         try:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
-            config_with_class_name(self._policy.model).save_pretrained(partial)
-            if self._transfer == "disk":
-                state = {
-                    name: tensor.detach().cpu().contiguous() for name, tensor in self.named_for_vllm(weights)
-                }
-                save_file(state, partial / "model.safetensors", metadata={"format": "pt"})
-            partial.rename(self._weights())
-            self._written = self._weights()
+            save(partial)
+            partial.rename(target)
         except (OSError, SafetensorError) as error:
             raise EngineFailed(
                 f"the weights for the sampling server could not be written to {self._root} ({error}): make room there, or choose "
@@ -268,23 +303,46 @@ class VLLMServerEngine(VLLMRequests):
             held = self._held()
             if held == self._version:
                 return
-            if self._transfer != "disk":
+            if self._transfer not in BY_DISK:
                 raise EngineFailed(
                     f"{self._shown} was started again and lost its weights, which --engine.transfer {self._transfer} hands over between "
                     f"iterations only"
                 )
-            if not held.startswith(self._run):  # a server that this run has not spoken to
+            new = not held.startswith(self._run)  # a server that this run has not spoken to
+            if new:
                 self._require_fit()
-            body = {"method": "reload_weights", "kwargs": {"weights_path": str(self._weights())}}
-            try:
-                self._asked.ask("POST", "/collective_rpc", body)
-            except NoAnswerError as error:
-                self._asked.ask("GET", "/health")  # it raises if the server is unwell
-                raise EngineMismatch(
-                    f"{self._shown} failed to load the weights of {self.name} from {self._weights()}: it serves another model, or does "
-                    f"not see that folder ({error}); no step was taken"
-                ) from error
+            if new or not self._adapts:
+                whole = self._base if self._adapts else self._weights()
+                body = {"method": "reload_weights", "kwargs": {"weights_path": str(whole)}}
+                self._hand("/collective_rpc", body, f"weights of {self.name} from {whole}")
+            if self._adapts:
+                self._load_adapters()
             self._name_version()
+
+    def _load_adapters(self) -> None:
+        """Let the server load the present adapters, and forget the ones before."""
+        known = [model["id"] for model in self._asked.ask("GET", "/v1/models")["data"]]
+        if self._version not in known:
+            body = {"lora_name": self._version, "lora_path": str(self._weights())}
+            self._hand("/v1/load_lora_adapter", body, f"adapters of {self.name} from {self._weights()}")
+        for old in known:
+            if old.startswith(f"{self._run}/") and old != self._version:
+                self._asked.ask("POST", "/v1/unload_lora_adapter", {"lora_name": old}, parse=False)
+
+    def _hand(self, path: str, body: Any, what: str) -> None:
+        """Ask the server to load something from the disk.
+
+        Raises:
+            EngineMismatch: it is well, and fails to.
+        """
+        try:
+            self._asked.ask("POST", path, body, parse=False)
+        except NoAnswerError as error:
+            self._asked.ask("GET", "/health")  # it raises if the server is unwell
+            raise EngineMismatch(
+                f"{self._shown} failed to load the {what}: it serves another model, or does not see that folder ({error}); no step was "
+                f"taken"
+            ) from error
 
     def _name_version(self) -> None:
         """Drop the server's caches of the old weights, and name the version that its answers bear from now on."""
@@ -304,6 +362,8 @@ class VLLMServerEngine(VLLMRequests):
         given = {**cpu_settings(self._policy, self._limit, rollout.max_sequences, rollout.cache_gib)}
         environment = {**given, "VLLM_LOGGING_LEVEL": "INFO", **environment}
         environment |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
+        if self._adapts:
+            environment[RUNTIME_LORA] = "True"
         environment.pop(KEY, None)  # it listens on this machine only
         if self._transfer == "ipc":  # the handles go pickled over HTTP, from this process alone
             environment["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
@@ -332,7 +392,10 @@ class VLLMServerEngine(VLLMRequests):
         }
         switches = ["--skip-tokenizer-init", "--enable-scale-out", "--enable-prompt-tokens-details"]
         switches += ["--enable-prefix-caching", "--disable-uvicorn-access-log"]
-        if self._transfer != "disk":
+        if self._adapts:
+            switches.append("--enable-lora")
+            options["--max-lora-rank"] = self._lora_rank
+        if self._transfer not in BY_DISK:
             options["--load-format"] = "dummy"
             options["--weight-transfer-config"] = json.dumps({"backend": self._transfer})
         if self._device.type == "cpu":
@@ -358,8 +421,9 @@ class VLLMServerEngine(VLLMRequests):
                 return
             time.sleep(_POLL_SECONDS)
         how = process.failure or f"did not answer within {patience:.0f} s (part of --timeout-minutes)"
+        whole = " (if vLLM has no LoRA for it: --engine.transfer disk)" if self._adapts else ""
         raise EngineFailed(
-            f"--engine vllm-server cannot serve {self.name} here: the server {how}, its log ends with:\n{process.last_lines()}"
+            f"--engine vllm-server cannot serve {self.name} here{whole}: the server {how}, its log ends with:\n{process.last_lines()}"
         )
 
     def _require_fit(self) -> None:
@@ -377,7 +441,8 @@ class VLLMServerEngine(VLLMRequests):
 
         try:
             model = ask("GET", "/v1/models")["data"][0]
-            known = ask("GET", "/server_info?config_format=json")["vllm_config"]
+            info = ask("GET", "/server_info?config_format=json")
+            known = info["vllm_config"]
             options, transfer = known["model_config"], known["weight_transfer_config"] or {}
             wanted = {
                 "--max-model-len": (model["max_model_len"], self._limit + 1),
@@ -387,11 +452,19 @@ class VLLMServerEngine(VLLMRequests):
             for option, (found, needed) in wanted.items():
                 if found != needed and not (option == "--max-model-len" and found > needed):
                     raise self._unfit(f"was started with {option} {found}, and this run needs {needed}")
-            if self._transfer == "disk" and known["load_config"]["load_format"] == "dummy":
+            if self._transfer in BY_DISK and known["load_config"]["load_format"] == "dummy":
                 raise self._unfit(
                     "was started with --load-format dummy, so that it cannot load weights: leave that out"
                 )
-            if self._transfer != "disk" and transfer.get("backend") != self._transfer:
+            if self._adapts and not (
+                (known["lora_config"] or {"max_lora_rank": 0})["max_lora_rank"] >= self._config.lora.rank
+                and info["vllm_env"].get(RUNTIME_LORA)
+            ):
+                raise self._unfit(
+                    f"does not take adapters of rank {self._config.lora.rank}: it wants {RUNTIME_LORA}=True and --enable-lora "
+                    f"--max-lora-rank {self._lora_rank} or more (or give the run --engine.transfer disk)"
+                )
+            if self._transfer not in BY_DISK and transfer.get("backend") != self._transfer:
                 raise self._unfit(f'lacks --weight-transfer-config \'{{"backend": "{self._transfer}"}}\'')
             # A token that a server does not know would end it, so ask by the mask of allowed tokens, which it checks.
             answer = samples(size - 1)
@@ -440,6 +513,11 @@ class VLLMServerEngine(VLLMRequests):
         return f"the sampling server at {redacted(self._asked.url)}"
 
     @property
+    def _lora_rank(self) -> int:
+        """Return the smallest --max-lora-rank of vLLM that holds the adapters."""
+        return next(rank for rank in LORA_RANKS if rank >= self._config.lora.rank)
+
+    @property
     def _dtype(self) -> str:
         return str(self._policy.model.dtype).removeprefix("torch.")
 
@@ -465,6 +543,8 @@ class VLLMServerEngine(VLLMRequests):
 
     def _answer(self, prompt: list[int], params: dict[str, Any], start: int) -> Answer:
         body, reason = {"token_ids": prompt, "sampling_params": params}, ""
+        if self._adapts:
+            body["model"] = self._version
         for _ in range(_TRIES):
             try:
                 said = self._asked.ask("POST", "/inference/v1/generate", body)
@@ -485,9 +565,11 @@ class VLLMServerEngine(VLLMRequests):
                             "the policy's log-probabilities are NaN or infinite: its weights are broken"
                         ) from error
                     return Answer([], [], len(prompt), [])
-                raise EngineFailed(
-                    f"{self._shown} refuses a request of {len(prompt)} tokens: {error}"
-                ) from error
+                if not (self._adapts and error.status == _UNKNOWN_NAME):
+                    raise EngineFailed(
+                        f"{self._shown} refuses a request of {len(prompt)} tokens: {error}"
+                    ) from error
+                reason = str(error)
             except (KeyError, TypeError, ValueError) as error:
                 raise self._unfit(f"answers in an unknown format ({error!r})") from error
             self._recover(reason)
@@ -527,7 +609,7 @@ class VLLMServerEngine(VLLMRequests):
                 shutil.rmtree(self._root, ignore_errors=True)
 
     def _clear_weights(self) -> None:
-        for old in [*self._root.glob("weights-*"), self._root / ".partial"]:
+        for old in [*self._root.glob("weights-*"), self._base, self._root / ".partial"]:
             shutil.rmtree(old, ignore_errors=True)
 
 

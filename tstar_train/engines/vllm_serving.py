@@ -23,6 +23,9 @@ from tstar_envs.redaction import printable, redacted
 from tstar_train.config import Config
 
 KEY = "VLLM_API_KEY"  # variable with the server's key, as vLLM reads it
+BY_DISK = ("disk", "adapters")  # ways of weights through the run's folder
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # values that vLLM's --max-lora-rank takes
+RUNTIME_LORA = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"  # variable that opens vLLM's routes of adapters
 _LOG_LINES = 15  # of a server that did not start, in the message
 _RESTARTS = 3  # of the run's own server
 _CONNECT_SECONDS, _END_SECONDS = 10.0, 15.0
@@ -64,8 +67,14 @@ class Client:
             headers={"Authorization": f"Bearer {key}"} if key else {},
         )
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
+    def ask(self, method: str, path: str, body: Any = None, *, parse: bool = True) -> Any:
         """Send a request and parse its JSON answer; None for an empty one.
+
+        Args:
+            method: GET or POST.
+            path: of the request.
+            body: sent as JSON.
+            parse: False for an answer that is plain text, which is not returned.
 
         Raises:
             NoAnswerError: the server cannot be reached, takes too long, or answers 5xx.
@@ -83,7 +92,7 @@ class Client:
         if answer.status != 200:
             raise RefusedError(f"{path} answered {answer.status}: {said:.300}", answer.status)
         try:
-            return json.loads(content) if content else None
+            return json.loads(content) if content and parse else None
         except ValueError as error:
             raise RefusedError(f"{path} answered no JSON: {said:.300}", 200) from error
 
@@ -163,20 +172,28 @@ class ServerProcess:
 
 
 def transfer_of(config: Config, device: str) -> str:
-    """Choose how weights go to the server: disk, ipc or nccl; see ``ServerConfig.transfer``.
+    """Choose how weights go to the server: disk, adapters, ipc or nccl; see ``ServerConfig.transfer``.
 
     Args:
         config: of the run.
         device: of the policy, as torch names it.
 
     Raises:
-        UnknownOption: the way asked for needs GPUs, or other ones.
+        UnknownOption: the way asked for needs GPUs, or other ones, or adapters that vLLM takes.
     """
     asked, own = config.server.transfer, config.server.url is None
-    cuda = device.startswith("cuda")
+    rank, cuda = config.lora.rank, device.startswith("cuda")
     if asked == "auto":
-        return ("nccl" if config.server.devices else "ipc") if cuda and own else "disk"
-    if asked != "disk" and not cuda:
+        if cuda and own:
+            return "nccl" if config.server.devices else "ipc"
+        return "adapters" if 0 < rank <= LORA_RANKS[-1] else "disk"
+    if asked == "adapters" and not 0 < rank <= LORA_RANKS[-1]:
+        found = f"vLLM takes a rank of at most {LORA_RANKS[-1]}, got" if rank else "the policy has none:"
+        raise UnknownOption(
+            f"--engine.transfer adapters hands over adapters, and {found} --lora.rank {rank}: give another rank, or "
+            f"--engine.transfer disk"
+        )
+    if asked not in BY_DISK and not cuda:
         raise UnknownOption(
             f"--engine.transfer {asked} copies weights between GPUs, and the policy is on {device}: give --engine.transfer disk"
         )
@@ -202,6 +219,7 @@ def server_line(config: Config, device: str) -> str:
     way = transfer_of(config, device)
     ways = {
         "disk": "by a checkpoint in the run's folder",
+        "adapters": "as adapters in the run's folder, after a checkpoint of the frozen weights",
         "ipc": "within the GPU (ipc)",
         "nccl": "from GPU to GPU (nccl)",
     }

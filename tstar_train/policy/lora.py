@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -13,6 +15,7 @@ from tstar_envs import MissingExtra, UnknownOption
 
 _MARK = ".lora_"  # part of the name of every adapter weight
 _BASE = ".base_layer"  # name of a layer under an adapter
+_NAME = "default"  # peft's name of our adapters
 
 
 def add_adapters(model: PreTrainedModel, rank: int, alpha: int) -> None:
@@ -66,7 +69,39 @@ def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
             continue
         before, base, after = name.partition(_BASE)
         if base and after == ".weight":
-            delta = modules[before].get_delta_weight("default")
+            delta = modules[before].get_delta_weight(_NAME)
             yield before + after, (tensor.float() + delta).to(tensor.dtype)
         else:
             yield before + after, tensor.detach()
+
+
+def base_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Yield the frozen weights under the adapters, under the names of the plain model."""
+    for name, tensor in model.state_dict().items():
+        if _MARK not in name:
+            yield name.replace(_BASE, ""), tensor.detach()
+
+
+def adapted_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Yield the frozen weights that have an adapter, under the names of the plain model."""
+    for name, tensor in model.state_dict().items():
+        if name.endswith(f"{_BASE}.weight"):
+            yield name.replace(_BASE, ""), tensor.detach()
+
+
+def save_adapters(model: PreTrainedModel, folder: Path) -> None:
+    """Write the adapters as peft does, in the model's dtype.
+
+    Args:
+        model: with adapters of ``add_adapters``.
+        folder: gets ``adapter_config.json`` and ``adapter_model.safetensors``.
+    """
+    tensors = {
+        f"base_model.model.{name.replace(f'.{_NAME}.', '.')}": tensor.detach()
+        .to("cpu", model.dtype)
+        .contiguous()
+        for name, tensor in model.state_dict().items()
+        if _MARK in name
+    }
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    model.peft_config[_NAME].save_pretrained(str(folder))

@@ -15,7 +15,18 @@ from pathlib import Path
 import pytest
 import torch
 from policies import random_policy
-from vllm_stand_in import LIMIT, flat, options, text, until, weights_of
+from vllm_stand_in import (
+    LIMIT,
+    RANK,
+    adapted_policy,
+    flat,
+    merged,
+    move_adapters,
+    options,
+    text,
+    until,
+    weights_of,
+)
 
 from tstar_train.distributed import SingleProcess
 from tstar_train.engines.base import EngineFailed
@@ -49,6 +60,11 @@ def asking():
     yield engine
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def adapted():
+    return adapted_policy()
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +133,38 @@ def test_limits_are_the_local_engines(synced):
     assert synced.logprobs([text(LIMIT - 4)], [[text(4)]])[0][0] < 0
 
 
+def test_samples_follow_adapters_also_after_the_server_is_killed(adapted, asking, tmp_path):
+    engine = asking(adapted, options(rank=RANK), tmp_path)
+    given = [text(20), text(70, 3), text(70)], ["a", "b", "c"]
+    found = []
+    for seed in (0, 1, 2):
+        if seed:  # the first adapters change nothing, as at the start of a run
+            move_adapters(adapted, seed)
+        sync_engine(adapted, engine, merged(adapted))
+        for _ in range(2):  # from the prompts, and from the cache of these adapters
+            samples = engine.generate(*given, max_tokens=24)
+            for context, sample in zip(given[0], samples, strict=True):
+                assert largest_gap(adapted, context, sample) < 1e-4
+        found.append([sample.ids for sample in samples])
+        tails = [[samples[0].ids, samples[0].ids[:9], []], [text(9, 4)], [text(3, 5)]]
+        theirs = flat(LocalEngine(adapted).logprobs(given[0], tails))
+        assert flat(engine.logprobs(given[0], tails)) == pytest.approx(theirs, abs=2e-3)
+    assert found[0] != found[1] != found[2]
+    [server] = [
+        pid
+        for pid in children(os.getpid())
+        if str(tmp_path).encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    os.kill(server, signal.SIGKILL)
+    again = engine.generate(*given, max_tokens=24)
+    assert [sample.ids for sample in again] == found[2] and largest_gap(adapted, given[0][0], again[0]) < 1e-4
+    move_adapters(adapted, 3)
+    sync_engine(adapted, engine, merged(adapted))
+    log = (tmp_path / "server" / "log.txt").read_text()
+    assert log.count("Application startup complete") == 2
+    assert log.count("Loaded new LoRA adapter") == 5 and log.count("Removed LoRA adapter") == 3
+
+
 SMALL = (
     "--env sokoban-easy --iterations 3 --checkpoint-every 1 --rollout.tasks-per-iteration 2 --rollout.group-size 4 "
     "--evaluation.tasks 2 --evaluation.samples 1 --optim.num-minibatches 1 --engine vllm-server"
@@ -179,8 +227,9 @@ def test_the_server_ends_with_a_run_that_is_killed(tmp_path):
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in servers + workers), 60)
 
 
-def test_two_ranks_ask_one_server(tmp_path):
-    run = started(tmp_path / "run", "--processes", "2", "--iterations", "1")
+@pytest.mark.parametrize("more", [[], ["--lora.rank", "4"]])
+def test_two_ranks_ask_one_server(tmp_path, more):
+    run = started(tmp_path / "run", "--processes", "2", "--iterations", "1", *more)
     finished(run)
     [metrics] = map(json.loads, lines_of(tmp_path / "run"))
     assert 0 < metrics["logprob_difference_max"] < 1e-3 and metrics["gradient_norm"] > 0

@@ -16,7 +16,19 @@ import pytest
 from loopback import QuietHandler, listening
 from policies import random_policy
 from rich.console import Console
-from vllm_stand_in import BASE, flat, options, serving, text, until, weights_of
+from vllm_stand_in import (
+    BASE,
+    RANK,
+    adapted_policy,
+    flat,
+    merged,
+    move_adapters,
+    options,
+    serving,
+    text,
+    until,
+    weights_of,
+)
 
 from tstar_envs import MissingExtra, UnknownOption
 from tstar_train.__main__ import main
@@ -103,7 +115,11 @@ def asking():
             r"tensor-parallel 2 needs.*without --engine\.devices it has 1",
         ),
         ("vllm-server", {"tensor_parallel": 0}, r"--engine\.tensor-parallel must be 1 or more"),
-        ("vllm-server", {"transfer": "rdma"}, r"--engine\.transfer must be one of auto, disk, ipc, nccl"),
+        (
+            "vllm-server",
+            {"transfer": "rdma"},
+            r"--engine\.transfer must be one of auto, disk, adapters, ipc, nccl",
+        ),
     ],
 )
 def test_options_that_do_not_fit_are_named(engine, server, said):
@@ -137,6 +153,9 @@ def test_options_that_fit(server):
 )
 def test_the_way_of_the_weights(device, server, way):
     assert transfer_of(options(**server), device) == way
+    adapted = transfer_of(options(rank=32, **server), device)
+    assert adapted == ("adapters" if way == "disk" and "transfer" not in server else way)
+    assert transfer_of(options(rank=1024, **server), device) == way  # vLLM takes no such rank
 
 
 @pytest.mark.parametrize(
@@ -149,6 +168,8 @@ def test_the_way_of_the_weights(device, server, way):
             "does not reach a server on the trainer's GPU: give --engine.transfer ipc",
         ),
         ("cuda:0", {"transfer": "ipc", "devices": "1"}, "on GPUs of its own: give --engine.transfer nccl"),
+        ("cpu", {"transfer": "adapters"}, "the policy has none: --lora.rank 0"),
+        ("cpu", {"transfer": "adapters", "rank": 513}, "a rank of at most 512, got --lora.rank 513"),
     ],
 )
 def test_a_way_that_leads_nowhere_is_named(device, server, said):
@@ -241,6 +262,52 @@ def test_a_stand_in_samples_and_scores_as_the_local_engine(policy, other, asking
         assert [path.name for path in (tmp_path / "server").glob("weights-*")] == ["weights-000002"]
         engine.close()
         assert not list((tmp_path / "server").glob("weights-*"))
+
+
+LORA = {"lora": {"max_lora_rank": 8}, "environment": {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": True}}
+
+
+def test_adapters_alone_follow_the_frozen_weights_which_go_once(asking, tmp_path):
+    policy = adapted_policy()
+    with serving(random_policy(1)) as served:
+        vars(served).update(LORA)
+        engine = asking(policy, options(url=served.url, rank=RANK), tmp_path)
+        given = [text(9), text(12, 3)], ["a", "b"]
+        found = []
+        for seed in (1, 2):
+            move_adapters(policy, seed)
+            sync_engine(policy, engine, merged(policy))
+            found.append(engine.generate(*given, max_tokens=4))
+            [[score]] = LocalEngine(policy).logprobs([text(9)], [[found[-1][0].ids]])
+            assert sum(found[-1][0].logprobs) == pytest.approx(score, abs=1e-4)
+        assert found[0] != found[1]
+        whole, *adapters = served.bytes
+        assert len(adapters) == 2 and max(adapters) < whole / 4
+        assert [name.rpartition("/")[2] for name in served.adapted] == ["2"]
+        assert sorted(path.name for path in (tmp_path / "server").iterdir() if path.is_dir()) == [
+            "base",
+            "weights-000002",
+        ]
+        served.script = ["restart"]  # it knows neither the adapters nor the weights under them
+        assert engine.generate(*given, max_tokens=4) == found[1] and len(served.bytes) == 5
+        engine.close()
+        assert not [path for path in (tmp_path / "server").iterdir() if path.is_dir()]
+
+
+@pytest.mark.parametrize("change", [{"lora": None}, {"lora": {"max_lora_rank": 1}}, {"environment": {}}])
+def test_a_server_that_takes_no_adapters_is_named_and_may_have_whole_weights(asking, change):
+    policy = adapted_policy()
+    move_adapters(policy, 1)
+    with serving(random_policy(1)) as served:
+        vars(served).update({**LORA, **change})
+        with pytest.raises(
+            EngineFailed, match=r"takes? adapters of rank 4.*--max-lora-rank 8.*--engine\.transfer disk"
+        ):
+            asking(policy, options(url=served.url, rank=RANK)).sync(merged(policy))
+        assert not served.bytes
+        engine = asking(policy, options(url=served.url, rank=RANK, transfer="disk"))
+        sync_engine(policy, engine, merged(policy))
+        assert len(served.bytes) == 1 and not served.adapted
 
 
 @pytest.mark.parametrize(

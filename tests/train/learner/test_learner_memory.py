@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from scripts.studies.small_models import small_model
@@ -19,7 +20,14 @@ from tstar_train.learner.batch import MicroBatch
 from tstar_train.learner.reference import AdapterReference, CopiedReference
 from tstar_train.learner.torch import MasterWeights, TorchLearner
 from tstar_train.policy.codec import PlainCodec
-from tstar_train.policy.lora import add_adapters, has_adapters, merged_weights
+from tstar_train.policy.lora import (
+    adapted_weights,
+    add_adapters,
+    base_weights,
+    has_adapters,
+    merged_weights,
+    save_adapters,
+)
 from tstar_train.policy.model import Policy, recompute_layers
 from tstar_train.policy.tokenizer import train_tokenizer
 
@@ -71,6 +79,28 @@ def test_adapters_begin_as_the_model_and_merge_into_what_it_computes(name):
     with torch.no_grad():
         torch.testing.assert_close(merged(given).logits, model(given).logits, atol=1e-4, rtol=1e-4)
         assert not torch.allclose(plain(given).logits, model(given).logits, atol=1e-3)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"
+)  # peft asks for it
+@pytest.mark.parametrize("name", NAMES)
+def test_peft_reads_the_saved_adapters_onto_the_frozen_weights(name, tmp_path):
+    plain = small_model(name, 300)
+    model = copy.deepcopy(plain)
+    add_adapters(model, 4, 8)
+    for number in range(3):
+        step(learner_of(model), number)
+    save_adapters(model, tmp_path)
+    frozen = {n: torch.zeros_like(p) for n, p in plain.state_dict().items()}
+    plain.load_state_dict(frozen | dict(base_weights(model)))
+    loaded, given = PeftModel.from_pretrained(plain, tmp_path), micro().ids
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(given).logits, model(given).logits)
+        with loaded.disable_adapter():
+            assert not torch.allclose(loaded(given).logits, model(given).logits, atol=1e-3)
+    layers = [n.removesuffix(".weight") for n, _ in adapted_weights(model)]
+    assert layers and all(hasattr(loaded.base_model.model.get_submodule(n), "lora_A") for n in layers)
 
 
 def test_the_reference_of_adapters_is_their_average_and_leaves_the_policy_as_it_is():
