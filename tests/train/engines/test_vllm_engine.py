@@ -292,7 +292,8 @@ def run(tmp_path, name, *more):
 def test_it_trains_and_resumes_as_the_local_engine(tmp_path):
     [ours] = run(tmp_path, "vllm", "--engine", "vllm")
     [theirs] = run(tmp_path, "local", "--processes", "1")
-    assert ours.keys() == theirs.keys()
+    # The local engine's samples need no correction.
+    assert {name for name in ours if not name.startswith("correction_")} == theirs.keys()
     assert 0 < ours["logprob_difference_max"] < 1e-3 and ours["clip_fraction"] == 0.0
     assert ours["gradient_norm"] > 0 and theirs["gradient_norm"] > 0
     greedy = [
