@@ -9,14 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tstar_envs import BadData, write_whole
 from tstar_train.distributed import Communicator, dealt, raise_on_any_rank
 from tstar_train.types import IterationData
 
 QUEUE = "ahead.pickle"  # sampled data in a checkpoint, one part per rank
-_POLL_SECONDS = 0.05  # between two looks of the main thread, which a signal interrupts
 
 # Begins an iteration in the main thread: hands the weights over, and returns its empty data.
 Begin = Callable[[], IterationData]
@@ -69,8 +66,8 @@ class Ahead:
         Raises:
             Exception: any error of the sampling; its data is dropped.
         """
-        while self._thread is not None and self._thread.is_alive():
-            self._thread.join(_POLL_SECONDS)
+        if self._thread is not None:
+            self._thread.join()
         self._thread = None
         if self._error is not None:
             error, self._error, self._data = self._error, None, None
@@ -175,9 +172,3 @@ class _Unpickler(pickle.Unpickler):
             if isinstance(found, type) and found.__module__ == module:
                 return found
         raise pickle.UnpicklingError(f"it names {module}.{name}, which no checkpoint does")
-
-
-def all_of(world: Communicator, data: IterationData) -> tuple[int, int]:
-    """Sum the tasks and turns of all ranks."""
-    tasks, turns = world.all_reduce(torch.tensor([data.tasks, data.turns])).tolist()
-    return int(tasks), int(turns)

@@ -254,7 +254,7 @@ class RolloutConfig:
     """Maximum number of sequences sampled at the same time."""
     cache_gib: Annotated[float, ABOVE_0] = 8.0
     """Memory limit of the sampler's key-value cache in GiB; fewer sequences are sampled at the same time where more would not fit."""
-    ahead: Annotated[int, SHARE] = 0
+    ahead: Annotated[int, Range(0, 1)] = 0
     """Largest number of updates by which sampling may lag. 1: the next iteration's episodes are sampled during the update, with the weights
     before it, by a process with a copy of them (or by the engine's own server); 0: sampling and update take turns."""
 

@@ -334,7 +334,7 @@ def raise_on_any_rank(world: Communicator) -> Iterator[None]:
             raise
         failure = error
     if agreed(world, failure is not None):
-        message = world.gather(_portable(failure))
+        message = world.gather(portable(failure))
         shared = world.broadcast(next((error for error in message if error is not None), None))
         raised = failure if failure is not None and world.rank == 0 else shared
         raised = raised or RankFailed("another process of this run failed")
@@ -354,7 +354,7 @@ def dealt(items: Sequence[T], world: Communicator) -> list[T]:
     return list(items[first:last])
 
 
-def _portable(error: Exception | None) -> Exception | None:
+def portable(error: Exception | None) -> Exception | None:
     """Make an error picklable; the suite's own errors stay as they are, so that users see their message."""
     if error is None or isinstance(error, TStarError):
         return error

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from tstar_train.advantages import SAME_REWARD, grpo, relative_weight_change
-from tstar_train.ahead import Ahead, all_of
+from tstar_train.ahead import Ahead
 from tstar_train.algorithms.base import Advantages, Algorithm
 from tstar_train.algorithms.tstar import TStar
 from tstar_train.config import Config
@@ -222,7 +222,7 @@ def sampled_ahead(
         start(number, 0)
     with raise_on_any_rank(trainer.world):
         data = ahead.take()
-    tasks, turns = all_of(trainer.world, data)
+    tasks, turns = _sums(trainer.world, data)
     sampler.cursor, sampler.turns = trainer.cursor + tasks, trainer.turns + turns
     if (
         number + 1 < config.iterations
@@ -401,9 +401,9 @@ def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, timer: Pha
     data.seconds, data.memory = timer.seconds, timer.memory
     data.episodes, data.pairs = [], ()  # no other rank needs the tokens' figures
     forget_beginnings(data.groups)
+    tasks, turns = _sums(world, data)
     parts = world.gather(data)
     data = IterationData.merge(parts) if parts else data
-    tasks, turns = world.broadcast((data.tasks, data.turns))
     trainer.cursor += tasks
     trainer.turns += turns
     if world.rank:
@@ -419,6 +419,12 @@ def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, timer: Pha
         if (g.trajectories[0].group, d.worst_step) in kept
     }
     return IterationResult(metrics, data.seconds, data.memory, data)
+
+
+def _sums(world: Communicator, data: IterationData) -> tuple[int, int]:
+    """Sum the tasks and turns of all ranks."""
+    tasks, turns = world.all_reduce(torch.tensor([data.tasks, data.turns])).tolist()
+    return int(tasks), int(turns)
 
 
 def forget_beginnings(groups: Sequence[Group]) -> None:

@@ -14,7 +14,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -24,9 +23,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from tstar_envs import TStarError
 from tstar_train.config import Config
-from tstar_train.distributed import SingleProcess
+from tstar_train.distributed import SingleProcess, portable
 from tstar_train.engines.base import EngineFailed, Sample
 from tstar_train.policy.model import Policy
 from tstar_train.stopping import unheard_by_children
@@ -47,10 +45,8 @@ class EngineProcess:
 
     def __init__(self, config: Config, policy: Policy) -> None:
         mine, theirs = socket.socketpair()
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        }  # of user's modules too
+        path = os.pathsep.join(filter(None, sys.path))  # an engine may be a module of the user's
+        environment = {**os.environ, "PYTHONPATH": path}
         # Apart from terminal and scheduler, which signal all processes: it must outlive that until the iteration is saved.
         with unheard_by_children():
             self._process = subprocess.Popen(
@@ -68,7 +64,11 @@ class EngineProcess:
         self._send((config, model, (policy.codec, policy.tokenizer, policy.name), torch.get_num_threads()))
         self._limit: int
         self._rows: int | None
-        self._limit, self._rows = self._answer()
+        try:
+            self._limit, self._rows = self._answer()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def limit(self) -> int:
@@ -238,32 +238,28 @@ class _Served:
 
 
 def serve(connection: Connection) -> None:
-    """Answer until the trainer closes the connection."""
+    """Answer until the trainer closes the connection.
+
+    Raises:
+        EOFError: it has.
+    """
     config, (model_config, dtype, device), (codec, tokenizer, name), threads = connection.recv()
     torch.set_num_threads(threads)
     try:
         model = AutoModelForCausalLM.from_config(model_config, dtype=getattr(torch, dtype)).to(device).eval()
         served = _Served(config, Policy(model.requires_grad_(False), codec, tokenizer, name))
-        answer: tuple[bool, Any] = True, (served.engine.limit, getattr(served.engine, "rows_at_once", None))
     except Exception as error:  # noqa: BLE001  # handed over whole, and raised by the trainer
-        answer = False, _portable(error)
-    connection.send(answer)
-    while answer[0] or isinstance(answer[1], TStarError):
+        connection.send((False, portable(error)))
+        return
+    connection.send((True, (served.engine.limit, getattr(served.engine, "rows_at_once", None))))
+    while True:
         name, arguments, options = connection.recv()
         try:
             method = getattr(served, name, None) or getattr(served.engine, name)
             answer = True, method(*arguments, **options)
         except Exception as error:  # noqa: BLE001  # as above
-            answer = False, _portable(error)
+            answer = False, portable(error)
         connection.send(answer)
-
-
-def _portable(error: Exception) -> TStarError:
-    if isinstance(error, TStarError):
-        return error
-    return EngineFailed(
-        f"the process that samples ahead failed:\n{''.join(traceback.format_exception(error))}"
-    )
 
 
 if __name__ == "__main__":

@@ -38,30 +38,6 @@ from tstar_train.engines.vllm_serving import Client, NoAnswerError
 pytest.importorskip("vllm", reason="vLLM is not installed; scripts/test_vllm.sh makes an environment with it")
 
 
-@pytest.fixture(scope="module")
-def policy():
-    return random_policy(0)
-
-
-@pytest.fixture
-def other():
-    return random_policy(1)
-
-
-@pytest.fixture
-def asking():
-    """Make engines, and close them."""
-    made = []
-
-    def engine(policy, config, out=None):
-        made.append(VLLMServerEngine(policy, config, SingleProcess(), out))
-        return made[-1]
-
-    yield engine
-    for each in made:
-        each.close()
-
-
 @pytest.fixture
 def adapted():
     return adapted_policy()

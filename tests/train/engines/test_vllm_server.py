@@ -52,31 +52,6 @@ from tstar_train.finite import NotFinite
 from tstar_train.policy.model import load_policy
 from tstar_train.run import train
 
-
-@pytest.fixture(scope="module")
-def policy():
-    return random_policy(0)
-
-
-@pytest.fixture
-def other():
-    return random_policy(1)
-
-
-@pytest.fixture
-def asking():
-    """Make engines, and close them."""
-    made = []
-
-    def engine(policy, config, out=None):
-        made.append(VLLMServerEngine(policy, config, SingleProcess(), out))
-        return made[-1]
-
-    yield engine
-    for each in made:
-        each.close()
-
-
 # ---------------------------------------------------------------------- options
 
 
