@@ -20,6 +20,7 @@ from tstar_train.engines.check import check_agreement, require_following
 from tstar_train.engines.local import LocalEngine
 from tstar_train.engines.process import EngineProcess
 from tstar_train.learner.deepspeed import DeepSpeedLearner
+from tstar_train.learner.optimizers import OptimizerOptions
 from tstar_train.learner.reference import AdapterReference, CopiedReference, Reference
 from tstar_train.learner.torch import TorchLearner
 from tstar_train.loop import Trainer
@@ -128,6 +129,11 @@ def trainer_of(config: Config, policy: Policy, world: Communicator, out: Path | 
         critic=critic,
         critic_rate=config.ppo.critic_learning_rate,
         recompute=config.optim.gradient_checkpointing,
+        optimizer=OptimizerOptions(
+            config.optim.optimizer,
+            (config.optim.adam_beta1, config.optim.adam_beta2),
+            config.optim.weight_decay,
+        ),
     )
     engine = make_engine(config, policy, world, out)
     stream = TaskStream(

@@ -39,7 +39,7 @@ FROM_0, FROM_1, ABOVE_0 = Range(0), Range(1), Range(0, open_low=True)
 FROM_1_OR_INFINITE = Range(1, infinite=True)
 FROM_0_OR_INFINITE, ABOVE_0_OR_INFINITE = FROM_0._replace(infinite=True), ABOVE_0._replace(infinite=True)
 THREADS = Range(1, 1024)  # PyTorch ends the process at some tens of thousands
-SHARE, ABOVE_0_TO_1 = Range(0, 1), Range(0, 1, open_low=True)
+SHARE, ABOVE_0_TO_1, BELOW_1 = Range(0, 1), Range(0, 1, open_low=True), Range(0, 0.9999)
 
 
 def range_of(hint: Any) -> Range | None:
@@ -171,7 +171,18 @@ class OptimConfig:
     """The optimizer and the policy loss."""
 
     learning_rate: Annotated[float, FROM_0] = 5e-6
-    """Peak learning rate of the AdamW optimizer."""
+    """Peak learning rate."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """Optimizer. adamw; or muon: torch's Muon for the matrices within the layers, its steps scaled to the size of AdamW's so that one
+    learning rate fits both, and AdamW for embeddings, the output matrix, norms and biases. Muon needs --learner torch."""
+    adam_beta1: Annotated[float, BELOW_1] = 0.9
+    """Decay of AdamW's first moment per optimizer step."""
+    adam_beta2: Annotated[float, BELOW_1] = 0.99
+    """Decay of AdamW's second moment per optimizer step."""
+    weight_decay: Annotated[float, FROM_0] = 0.0
+    """Decoupled weight decay of matrices, times the learning rate per step; norms and biases have none."""
+    warmup: Annotated[float, SHARE] = 0.0
+    """Fraction of the training, at its start, over which the learning rate rises linearly; 0 to 1."""
     clip_low: Annotated[float, SHARE] = 0.2
     """Lower clip range: the probability ratio is clipped at 1 - clip_low; 0 to 1."""
     clip_high: Annotated[float, FROM_0_OR_INFINITE] = 0.2

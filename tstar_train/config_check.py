@@ -42,6 +42,10 @@ def check(config: Config) -> None:
     _check_ahead(config)
     _check_server(config)
     _check_device(config.device)
+    if config.learner == "deepspeed" and config.optim.optimizer == "muon":
+        raise UnknownOption(
+            "--optim.optimizer muon needs whole matrices, of which --learner deepspeed gives each process a part: use --learner torch"
+        )
     # Only find it: importing it takes seconds.
     if config.learner == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
         raise MissingExtra("--learner deepspeed", "deepspeed", "deepspeed")

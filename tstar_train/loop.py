@@ -451,17 +451,21 @@ def share_of_minutes(config: Config, seconds: float) -> float:
 
 
 def rate(config: Config, number: int, done: float = 0.0) -> float:
-    """Compute the learning-rate factor: 1, then linear decay over the last ``decay`` fraction of the run.
+    """Compute the learning-rate factor: a linear rise over the first ``warmup`` of the run, 1, a linear fall over the last ``decay``.
 
     Args:
         config: of the run.
         number: of the iteration, from 0.
         done: fraction of the run's episodes, turns or minutes used before it, if they are limited.
     """
-    if not config.optim.decay:
-        return 1.0
-    left = min(config.iterations - number, config.iterations * max(0.0, 1 - done))
-    return min(1.0, left / (config.iterations * config.optim.decay))
+    factor = 1.0
+    if config.optim.warmup:
+        begun = max(number, config.iterations * done) + 1
+        factor = min(factor, begun / (config.iterations * config.optim.warmup))
+    if config.optim.decay:
+        left = min(config.iterations - number, config.iterations * max(0.0, 1 - done))
+        factor = min(factor, left / (config.iterations * config.optim.decay))
+    return factor
 
 
 def anchor(result: Group, divergence: Divergence) -> tuple[str, str]:

@@ -35,6 +35,7 @@ from tstar_train.engines.paged import paged_rows
 from tstar_train.engines.vllm_serving import BY_DISK, server_line, transfer_of
 from tstar_train.learner.batch import LOSS_BYTES, MOST_LOSS_BYTES
 from tstar_train.learner.deepspeed import BUCKET
+from tstar_train.learner.optimizers import layer_matrices
 from tstar_train.learner.torch import PARTS_BELOW
 from tstar_train.policy.files import model_source
 from tstar_train.policy.kv import activations_of, cache_bytes_per_token, intermediate_size, rows_that_fit
@@ -112,7 +113,11 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
     made.always["weights"] = parameters * item + (4 * trained if rank else 0)
     if item == 2 and not rank:
         made.always["float32 master weights"] = 4 * trained // shared
-    made.always["optimizer (two moments)"] = 8 * trained // shared
+    matrices = 0
+    if config.optim.optimizer == "muon":  # adapters are matrices
+        matrices = trained if rank else sum(p.numel() for p in layer_matrices(model))
+    of_muon = " (two moments, one of Muon's matrices)" if matrices else " (two moments)"
+    made.always[f"optimizer{of_muon}"] = (8 * trained - 4 * matrices) // shared
     if config.needs_reference:
         made.always["reference"] = 4 * trained if rank else parameters * item
         if item == 2 and not rank:
@@ -177,6 +182,18 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
         parted = config.rollout.tasks_per_iteration // processes * (config.rollout.group_size - 1)
         made.further["grafts"] = parted * config.rollout.max_tokens
     return made
+
+
+def _optimizer(config: Config) -> str:
+    optim = config.optim
+    name = "AdamW" if optim.optimizer == "adamw" else "Muon for matrices, AdamW for the rest"
+    parts = [
+        f"{name}, learning rate {optim.learning_rate:g}, betas {optim.adam_beta1:g} and {optim.adam_beta2:g}",
+        f"weight decay {optim.weight_decay:g}" if optim.weight_decay else "no weight decay",
+    ]
+    parts += [f"linear rise over the first {optim.warmup:.0%} of the run"] if optim.warmup else []
+    parts += [f"linear fall over its last {optim.decay:.0%}"] if optim.decay else []
+    return ", ".join(parts)
 
 
 def _turns(config: Config) -> int:
@@ -314,6 +331,7 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
         f"an iteration: at most {made.sampled_tokens:,} sampled tokens per process, some {operations(made, config) / speed:,.0f} s at the "
         f"{speed / 1e9:,.3g} GFLOP/s of a matrix product measured now (sampling is slower, contexts take more time, short replies less)",
         *(f"and at most {count:,} tokens of {name}" for name, count in made.further.items()),
+        f"optimizer: {_optimizer(config)}",
         f"importance correction: {_correction(config)}",
         f"sampling and update: {_turns_taken(config)}",
     ]

@@ -26,6 +26,7 @@ from tstar_envs import EnvEntry, TextEnv, find_entry, parse_reply, render_reply,
 from tstar_envs.utils import counted
 from tstar_train.finite import NotFinite
 from tstar_train.grafting import contrast_context
+from tstar_train.learner.optimizers import layer_matrices
 from tstar_train.policy.codec import Codec, PlainCodec
 from tstar_train.policy.files import POLICY_FIELD, RECIPE_FIELD, WEIGHTS, sha256_of
 from tstar_train.policy.kv import ContextTooLong, output_logits, position_limit
@@ -228,7 +229,7 @@ def imitation_loss(model: PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
 
 def optimizers(model: PreTrainedModel, schedule: ImitationSchedule) -> list[torch.optim.Optimizer]:
     """Make the optimizers: Muon for the matrices inside the layers, AdamW for all other parameters."""
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    matrices = layer_matrices(model)
     chosen = {id(p) for p in matrices}
     others = [p for p in model.parameters() if id(p) not in chosen]
     return [

@@ -2,8 +2,9 @@
 
 A scenario is ``torch`` or ``deepspeed``, what is trained, and after a slash what happens: ``deepspeed whole``, ``torch adapters``,
 ``deepspeed whole/save``, ``deepspeed whole/load``, ``deepspeed whole/epochs`` (each batch twice), ``deepspeed whole/nan``,
-``deepspeed whole/large`` (its gradient as a large model's). ``alone torch whole`` is what the first rank does by itself over the whole
-batch. It writes what it measured to OUT. The ranks are forked after the imports, which take longer than all else.
+``deepspeed whole/large`` (its gradient as a large model's), ``deepspeed whole/decay`` (with weight decay).
+``alone torch whole`` is what the first rank does by itself over the whole batch. It writes what it measured to OUT. The ranks are forked
+after the imports, which take longer than all else.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tstar_train.finite import NotFinite
 from tstar_train.learner import deepspeed
 from tstar_train.learner.batch import MicroBatch, Step, forward
 from tstar_train.learner.deepspeed import DeepSpeedLearner
+from tstar_train.learner.optimizers import OptimizerOptions
 from tstar_train.learner.reference import AdapterReference, CopiedReference
 from tstar_train.learner.terms import KLTerm, PolicyTerm, SurgicalTerm, ValueTerm
 from tstar_train.learner.torch import PARTS_BELOW, TorchLearner
@@ -35,9 +37,10 @@ from tstar_train.policy.model import recompute_layers
 from tstar_train.types import Branch, Graft, TokenSequence
 
 STEPS, SAVED = 6, 3
+DECAY = OptimizerOptions(betas=(0.8, 0.9), weight_decay=2.0)
 
 
-def learner_of(optimizer, kind, world):
+def learner_of(optimizer, kind, world, options=None):
     model = small_model("qwen2", 300)
     if "half" in kind:
         model = model.to(torch.bfloat16)
@@ -61,6 +64,7 @@ def learner_of(optimizer, kind, world):
         critic=critic,
         critic_rate=1e-3,
         recompute="recomputed" in kind,
+        optimizer=options,
     )
 
 
@@ -110,7 +114,7 @@ def scenario(name, folder, world):
     what, _, how = name.partition("/")
     optimizer, _, kind = what.partition(" ")
     with patch.object(deepspeed, "PARTS_BELOW", 0 if how == "large" else PARTS_BELOW):
-        learner = learner_of(optimizer, kind, world)
+        learner = learner_of(optimizer, kind, world, DECAY if how == "decay" else None)
     terms = [PolicyTerm(0.2, 0.2), KLTerm(0.02)] + ([ValueTerm(0.5, 0.2)] if "critic" in kind else [])
     batching = Batching(40, 1.0, 0, torch.device("cpu"))
     metrics, error, first = [], None, 0

@@ -16,6 +16,7 @@ from tstar_envs import BadData
 from tstar_train.distributed import Communicator
 from tstar_train.finite import require_finite
 from tstar_train.learner.batch import MicroBatch, Outputs, forward
+from tstar_train.learner.optimizers import OptimizerOptions
 from tstar_train.learner.reference import Reference
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.lora import has_adapters, merged_weights
@@ -175,12 +176,13 @@ class PolicyLearner(ABC):
         model: the policy's model; its weights are changed in place.
         reference: moving average of the policy, None if nothing uses it.
         world: communicator between the ranks.
-        learning_rate: learning rate of AdamW.
+        learning_rate: peak learning rate.
         max_norm: maximum gradient norm; larger gradients are scaled down to it.
         alpha: decay of the reference's moving average per iteration.
         critic: critic of PPO, None without one.
         critic_rate: learning rate of a critic with its own layers; its gradient is clipped separately.
         recompute: True for gradient checkpointing.
+        optimizer: options of the optimizer.
     """
 
     saves_alone = True
@@ -197,7 +199,9 @@ class PolicyLearner(ABC):
         critic: Critic | None = None,
         critic_rate: float = 0.0,
         recompute: bool = False,
+        optimizer: OptimizerOptions | None = None,
     ) -> None:
+        self._options = OptimizerOptions() if optimizer is None else optimizer
         self.model = model
         self.average = reference
         self.critic = critic
@@ -345,7 +349,7 @@ class PolicyLearner(ABC):
 
     @abstractmethod
     def _optimizer_state(self) -> dict[str, Any]:
-        """Return AdamW's state as torch's ``state_dict``: by number of the trained parameter, policy first, then critic."""
+        """Return the optimizer's state as torch's ``state_dict``: by number of the trained parameter, policy first, then critic."""
 
     @abstractmethod
     def _restore_optimizer(self, state: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from tstar_train.distributed import Communicator, RankFailed
 from tstar_train.finite import NotFinite
 from tstar_train.learner.base import PolicyLearner
 from tstar_train.learner.batch import MicroBatch
+from tstar_train.learner.optimizers import decayed
 from tstar_train.learner.torch import PARTS_BELOW
 
 BUCKET = 500_000_000  # maximum number of gradient entries per all-reduce; DeepSpeed's default
@@ -31,21 +32,25 @@ class Zero:
     """AdamW with sharded state: each rank updates its shard of the parameters.
 
     Args:
-        groups: parameters, one dtype per group; all ranks pass the same ones in the same order.
+        groups: AdamW's parameter groups, one dtype per group; all ranks pass the same ones in the same order.
         world: communicator whose process group is used.
         device: device of the parameters.
+        betas: decay of AdamW's moments.
     """
 
     def __init__(
-        self, groups: Sequence[Sequence[nn.Parameter]], world: Communicator, device: torch.device
+        self,
+        groups: Sequence[dict[str, Any]],
+        world: Communicator,
+        device: torch.device,
+        betas: tuple[float, float],
     ) -> None:
         self._world = world
         self._device = device
-        options = [{"params": list(group)} for group in groups]
         # DeepSpeed's own AdamW would be compiled first.
-        client = torch.optim.AdamW(options, lr=0.0, betas=(0.9, 0.99), weight_decay=0.0)
+        client = torch.optim.AdamW([dict(group) for group in groups], lr=0.0, betas=betas, weight_decay=0.0)
         # Only trained parameters: frozen layers and buffers are not handed to DeepSpeed.
-        holder = nn.ParameterList([p for group in groups for p in group])
+        holder = nn.ParameterList([p for group in groups for p in group["params"]])
         with _environment(device):
             deepspeed = import_deepspeed(device)
             if not dist.is_initialized():  # a process group of one, so that DeepSpeed does not try MPI
@@ -234,16 +239,17 @@ class DeepSpeedLearner(PolicyLearner):
 
     def _set_up(self, groups: list[list[torch.nn.Parameter]], rates: list[float]) -> None:
         self._parameters = [p for group in groups for p in group]
-        # DeepSpeed needs one dtype per group. Entries: (number of the group that is clipped together, parameters).
+        # DeepSpeed needs one dtype per group. Entries: (number of the group that is clipped together, AdamW's parameter group).
         split = [
-            (n, [p for p in group if p.dtype == d])
+            (n, of_one_dtype)
             for n, group in enumerate(groups)
             for d in dict.fromkeys(p.dtype for p in group)
+            for of_one_dtype in decayed([p for p in group if p.dtype == d], self._options.weight_decay)
         ]
         self._clipped = [n for n, _ in split]
         self._rates = [rates[n] for n in self._clipped]
-        self._numbers = [_numbers(group, self._parameters) for _, group in split]
-        self._zero = Zero([group for _, group in split], self._world, self.model.device)
+        self._numbers = [_numbers(group["params"], self._parameters) for _, group in split]
+        self._zero = Zero([group for _, group in split], self._world, self.model.device, self._options.betas)
         self.gradient: list[Tensor] | None = None
         # As in ``TorchLearner``: the norms of the parts are not worth another copy of a large gradient.
         self._whole = sum(p.numel() for p in self._parameters) > PARTS_BELOW
@@ -334,9 +340,9 @@ class DeepSpeedLearner(PolicyLearner):
                 for number, each in zip(numbers, values, strict=False):  # none on the other ranks
                     state.setdefault(number, {})[name] = each
         options = {
-            "betas": (0.9, 0.99),
+            "betas": self._options.betas,
             "eps": 1e-8,
-            "weight_decay": 0.0,
+            "weight_decay": self._options.weight_decay,
             "amsgrad": False,
             "maximize": False,
         }

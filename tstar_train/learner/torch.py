@@ -1,4 +1,4 @@
-"""Learner with torch's AdamW and float32 master weights; every rank has the full optimizer state."""
+"""Learner with torch's optimizers and float32 master weights; every rank has the full optimizer state."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tstar_train.finite import checked_norm
 from tstar_train.learner.base import PolicyLearner
+from tstar_train.learner.optimizers import Optimizers, layer_matrices
 
 
 class MasterWeights:
@@ -85,9 +86,16 @@ class TorchLearner(PolicyLearner):
         self._master_weights = MasterWeights([p for group in groups for p in group])
         kept = iter(self._master_weights.parameters)
         self._groups = [[next(kept) for _ in group] for group in groups]
-        self._rates = rates
-        trained = [{"params": group, "lr": rate} for group, rate in zip(self._groups, rates, strict=True)]
-        self.optimizer = torch.optim.AdamW(trained, lr=rates[0], betas=(0.9, 0.99), weight_decay=0.0)
+        modules = [
+            self.model,
+            *([] if self.critic is None or self.critic.trunk is None else [self.critic.trunk]),
+        ]
+        inner = {id(p) for module in modules for p in layer_matrices(module)}
+        trained = [p for group in groups for p in group]
+        masters = zip(trained, self._master_weights.parameters, strict=True)
+        self.optimizer = Optimizers(
+            self._groups, rates, self._options, {id(master) for p, master in masters if id(p) in inner}
+        )
         self._whole = sum(p.numel() for p in self._master_weights.parameters) > PARTS_BELOW
         self._part: Tensor | None = None
         self.gradient: Tensor | None = None
@@ -103,7 +111,7 @@ class TorchLearner(PolicyLearner):
     def discard(self) -> None:
         """See ``Learner``."""
         self._part = self.gradient = None
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
 
     def end_part(self, what: str) -> None:
         """See ``Learner``; for a large model this only checks that the gradient is finite."""
@@ -116,7 +124,7 @@ class TorchLearner(PolicyLearner):
         self._part = torch.cat(
             [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters]
         )
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         checked_norm(self._part, f"the gradient of the {what} loss")
 
     def reduce(self, what: str) -> float:
@@ -135,12 +143,10 @@ class TorchLearner(PolicyLearner):
         norms = self._clipped_whole() if self._whole else self._clipped_parts()
         # If all norms are 0, no group had different rewards: a step would only follow the optimizer's old momentum.
         if any(norms):
-            for options, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
-                options["lr"] = rate * factor
             self._steps += 1
-            self.optimizer.step()
+            self.optimizer.step(factor)
             self._master_weights.publish()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         return norms[0]
 
     def _clipped_parts(self) -> list[float]:

@@ -115,7 +115,11 @@ class Measured(dict):
         if kind == "whole":
             scenarios += [f"deepspeed whole/{how}" for how in ("nan", "nan gradient", "empty")]
             scenarios.append("alone torch whole/empty")
-            scenarios += [f"{what} whole/epochs" for what in ("deepspeed", "torch", "alone torch")]
+            scenarios += [
+                f"{what} whole/{how}"
+                for what in ("deepspeed", "torch", "alone torch")
+                for how in ("epochs", "decay")
+            ]
         (self.folder / "store2").unlink(missing_ok=True)  # where the ranks met before
         self.update(steps(self.folder, 2, *scenarios, **self.environment))
         return dict(self)[scenario]
@@ -136,6 +140,14 @@ def test_two_ranks_take_two_epochs_as_one_process(two, optimizer):
     twice, once = two[1][f"{optimizer} whole/epochs"], two[1][f"{optimizer} whole"]
     require_same(twice, two[1]["alone torch whole/epochs"])
     assert twice["steps"] == 2 * once["steps"] == 12
+
+
+@installed
+@pytest.mark.parametrize("optimizer", ["torch", "deepspeed"])
+def test_two_ranks_decay_weights_as_one_process(two, optimizer):
+    decayed, plain = two[1][f"{optimizer} whole/decay"], two[1][f"{optimizer} whole"]
+    require_same(decayed, two[1]["alone torch whole/decay"])
+    assert any(not torch.allclose(decayed["weights"][n], w, atol=1e-4) for n, w in plain["weights"].items())
 
 
 @installed
