@@ -507,7 +507,8 @@ class Config:
     """Number of processes that share rollouts and gradients; it must divide --rollout.tasks-per-iteration. None: one per core (at
     most 8) for small models on a CPU, else 1. A run repeats bit for bit with the same number."""
     timeout_minutes: Annotated[float, Range(0, 10_000, open_low=True)] = 10.0
-    """Minutes that a process waits for the others, up to 10,000; if one has stopped or hangs, the run is saved and ends."""
+    """Minutes that a process waits for others that make no progress, up to 10,000; if one has stopped or hangs, the run is saved and ends.
+    A slow one that makes progress is waited for."""
     device: str = "auto"
     """PyTorch device, for example cpu or cuda:0; auto: a CUDA GPU if there is one, else the CPU."""
     split: str = "train"

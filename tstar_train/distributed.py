@@ -33,6 +33,8 @@ from tstar_train.watchdog import Watchdog
 
 T = TypeVar("T")
 
+# The watchdog ends waits, not gloo: it knows whether another rank makes progress.
+_NO_END = timedelta(days=365)
 # First and longest pause between two looks at a call that other ranks have not joined yet.
 _POLL_SECONDS = (5e-5, 5e-3)
 
@@ -70,7 +72,7 @@ class Communicator(Protocol):
         """Make another communicator between the same ranks, for a thread of its own; all ranks call it."""
 
     def set_timeout(self, minutes: float) -> None:
-        """Wait at most this many minutes for the other ranks from now on."""
+        """Wait at most this many minutes for other ranks that make no progress from now on."""
 
     def set_failure_message(self, folder: Path, message: Callable[[], str]) -> None:
         """Set what this rank prints if it must end the run: the folder, what is saved, how to resume."""
@@ -131,7 +133,7 @@ class ProcessGroup:
         rank: of this process, from 0.
         size: how many there are.
         store: key-value store for the rendezvous.
-        minutes: timeout of a wait for another rank.
+        minutes: timeout of a wait for other ranks that make no progress.
         complaint: describes a dead rank when one does not answer; None if all seem alive.
         backend: of torch.distributed; gloo is required for CPU tensors.
         end: called when this process must exit at once, to end what it started.
@@ -162,6 +164,7 @@ class ProcessGroup:
                 dist.init_process_group(
                     backend, store=store, rank=rank, world_size=size, timeout=_of_group(minutes)
                 )
+            dist.distributed_c10d._set_pg_timeout(_NO_END)
         except RuntimeError as error:
             message = self.watch.verdict(
                 f"rank {rank} of {size} could not connect to the others. Each process listens on a port of its own: the hosts must let "
@@ -176,7 +179,6 @@ class ProcessGroup:
 
     def set_timeout(self, minutes: float) -> None:
         """See ``Communicator``."""
-        dist.distributed_c10d._set_pg_timeout(_of_group(minutes))
         self.watch.set_timeout(60 * minutes)
 
     def all_reduce(self, values: Tensor) -> Tensor:
@@ -287,7 +289,7 @@ class _SecondGroup(ProcessGroup):
         self.rank, self.size, self.called = first.rank, first.size, False
         self.watch = first.watch
         self._failure = None
-        self._group = dist.new_group(backend="gloo", timeout=_of_group(first.watch.seconds / 60))
+        self._group = dist.new_group(backend="gloo", timeout=_NO_END)
 
     def _watched(self, what: str) -> AbstractContextManager[None]:
         return nullcontext()
@@ -297,7 +299,7 @@ class _SecondGroup(ProcessGroup):
 
 
 def _of_group(minutes: float) -> timedelta:
-    """Compute gloo's timeout: a little above the watchdog's, so that the watchdog reports first."""
+    """Compute gloo's timeout for connecting: a little above the watchdog's, so that the watchdog reports first."""
     return timedelta(seconds=60 * minutes + 2)
 
 
@@ -412,7 +414,7 @@ def launched(size: int, work: Work, minutes: float) -> Iterator[Communicator]:
     Args:
         size: ranks, this process included; 1 starts nothing.
         work: main function of the other ranks.
-        minutes: timeout of a wait for another rank.
+        minutes: timeout of a wait for other ranks that make no progress.
 
     Raises:
         RankFailed: one died before it was ready.
@@ -471,7 +473,7 @@ def from_torchrun(minutes: float) -> Communicator | None:
     """Join the process group that ``torchrun`` or the deepspeed launcher started; None if neither did.
 
     Args:
-        minutes: timeout of a wait for another rank.
+        minutes: timeout of a wait for other ranks that make no progress.
 
     Raises:
         RankFailed: the ranks do not meet in time.

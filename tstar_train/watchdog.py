@@ -1,4 +1,4 @@
-"""Watchdog of a rank: heartbeats, and stack dumps of all ranks on a timeout."""
+"""Watchdog of a rank: heartbeats, progress, and stack dumps of all ranks on a timeout."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import Any
 import torch.distributed as dist
 
 from tstar_train.heartbeat import Heartbeat
+from tstar_train.progress import progress
 
 
 def stack_dump(without: Collection[int] = ()) -> str:
@@ -56,8 +57,10 @@ LATER_SECONDS = 15.0  # a rank that is stopped ends so long after the time that 
 class Watchdog:
     """Watchdog of one rank. On timeout it collects the stack traces of all ranks, reports them and exits.
 
+    A wait for the others goes on as long as any rank makes progress (``progress``), however slow it is.
+
     Attributes:
-        seconds: timeout of a wait for other ranks.
+        seconds: timeout of a wait for other ranks that make no progress.
         folder: of the run, for ``stacks-RANK.txt`` of the reporting rank; None before it is known.
         silent: ranks that did not answer after a timeout.
         last_words: returns what is saved and how to resume, for the final message.
@@ -85,9 +88,10 @@ class Watchdog:
         self.silent: list[int] = []
         self.last_words: Callable[[], str] = str
         self._rank, self._size = rank, size
-        self._listening, self._asking = store.clone(), store.clone()  # type: ignore[attr-defined]
+        self._listening, self._asking, self._counting = (store.clone() for _ in range(3))  # type: ignore[attr-defined]
         self._complaint, self._end_others = complaint, end
         self._waiting: tuple[str, float] | None = None
+        self._moved = time.monotonic()  # when the ranks' work was last seen to grow
         self._calls = 0
         self._reason: str | None = None  # why this rank gives up
         self._accused = False  # whether another one has given up
@@ -98,7 +102,7 @@ class Watchdog:
         self._asking.set(f"who {rank}", f"process {os.getpid()} on {socket.gethostname()}")
         self._threads = [
             threading.Thread(target=work, daemon=True, name="tstar watch")
-            for work in (self._watch, self._listen)
+            for work in (self._watch, self._listen, self._count)
         ]
         for thread in self._threads:
             thread.start()
@@ -161,9 +165,11 @@ class Watchdog:
             if now - beaten > 1.0:
                 self._heartbeat.send()
                 beaten = now
-            if self._waiting is not None and now - self._waiting[1] > self.seconds:
+            waiting = self._waiting
+            if waiting is not None and now - max(waiting[1], self._moved) > self.seconds:
                 self._reason = self._reason or (
-                    f"rank {self._rank} waited {self.seconds / 60:g} minutes (--timeout-minutes) for the others in {self._waiting[0]}"
+                    f"rank {self._rank} waited {self.seconds / 60:g} minutes (--timeout-minutes) for the others in {waiting[0]}, and none "
+                    f"of them made progress"
                 )
             # The first rank has the files: it hears of a death where it would wait, and saves what it has.
             if self._reason is None and (self._rank or self._waiting is not None):
@@ -171,6 +177,18 @@ class Watchdog:
             if self._reason is not None or self._accused:
                 self._give_up()
                 return
+
+    def _count(self) -> None:
+        """Add this rank's progress to the ranks' sum, and note when that grows; in a thread of its own, as ``_listen``."""
+        said, total = progress.count, -1
+        while not self._closed.wait(min(1.0, self.seconds / 8)) and not self._known.is_set():
+            with suppress(RuntimeError):
+                self._counting.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
+                count = progress.count
+                whole = self._counting.add("progress", count - said)
+                said = count
+                if whole != total:
+                    total, self._moved = whole, time.monotonic()
 
     def _listen(self) -> None:
         """Wait in a separate thread until another rank gives up, because the store may be unreachable."""

@@ -28,6 +28,7 @@ from tstar_train.policy.kv import (
     rows_that_fit,
 )
 from tstar_train.policy.model import Policy
+from tstar_train.progress import progress
 
 _CAPACITY = 256  # initial positions per row
 _SHRINK_BELOW = 0.5  # share of running rows at which finished rows are dropped; the copy costs about as much as two tokens
@@ -284,6 +285,7 @@ class LocalEngine:
             new: ids of each row.
             apart: rows that are padded to one another.
         """
+        progress.advance()
         return self._logits(feed(self._model, activations_in(self._model), cache, new, self._pad, apart))
 
     def _logits(self, hidden: Tensor) -> Tensor:
@@ -329,6 +331,7 @@ class LocalEngine:
             ended = running & (torch.isin(token, last) | (bounds[live] == step + 1))
             lengths[live] = torch.where(ended, step + 1, lengths[live])
             running = running & ~ended
+            progress.advance()
             if step + 1 == max_tokens:
                 break
             if (step + 1) % every == 0:

@@ -27,6 +27,7 @@ from tstar_train.policy.kv import (
     output_logits,
 )
 from tstar_train.policy.lora import has_adapters
+from tstar_train.progress import progress
 
 
 def activations_in(model: PreTrainedModel) -> Activations:
@@ -276,6 +277,7 @@ class Trie:
                 node.hidden = state
 
     def _feed(self, cache: TreeCache, rows: dict[int, list[Node]]) -> None:
+        progress.advance()
         width = max(map(len, rows.values()))
         ids = [
             [*[node.token for node in nodes], *[self._pad] * (width - len(nodes))] for nodes in rows.values()

@@ -20,6 +20,7 @@ from tstar_train.learner.optimizers import OptimizerOptions
 from tstar_train.learner.reference import Reference
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.lora import has_adapters, merged_weights
+from tstar_train.progress import progress
 
 
 def tied(module: nn.Module, name: str) -> bool:
@@ -50,6 +51,7 @@ def read_tensors(path: Path, expected: Collection[str]) -> dict[str, Tensor]:
         raise BadData(f"{path} belongs to another model: {sorted(set(expected) ^ set(loaded))[:3]} differ")
     for name, tensor in loaded.items():
         require_finite(tensor, f"{path}, {name}")
+        progress.advance()
     return loaded
 
 
@@ -281,6 +283,7 @@ class PolicyLearner(ABC):
         """See ``Learner``; trained weights are written in full precision, so a resumed run repeats bit for bit."""
         for name, state in self._parts():
             save_file(state, folder / f"{name}.safetensors", metadata={"format": "pt"})
+            progress.advance()
         torch.save(self._optimizer_state(), folder / "optimizer.pt")
 
     def load(self, folder: Path) -> None:

@@ -17,6 +17,7 @@ from transformers.cache_utils import DynamicCache
 
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.kv import BranchCache, attention_mask, common_prefix, output_logits, position_limit
+from tstar_train.progress import progress
 from tstar_train.types import Graft, KeptPair, TokenSequence
 
 # Each row holds a copy of its prefix's keys and values. A copied token takes this share of the memory of a computed token: 2 to 2.5 times
@@ -490,6 +491,7 @@ def forward(model: PreTrainedModel, micro: MicroBatch, critic: Critic | None = N
         micro: rows to compute.
         critic: critic that computes ``Outputs.values``; None without one.
     """
+    progress.advance()
     hidden = _before_wanted(model.base_model, micro)
     message = micro.ids[micro.wanted]
     if micro.prefixes is not None:

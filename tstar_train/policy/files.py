@@ -16,6 +16,7 @@ from tstar_envs import (
     list_envs,
     read_json,
 )
+from tstar_train.progress import progress
 from tstar_train.recipes.recipe import Recipe, load_recipe, policy_name, recipe_from_record
 
 _BLOCK = 1 << 20
@@ -29,6 +30,7 @@ def sha256_of(path: Path) -> str:
     with open(path, "rb") as handle:
         while block := handle.read(_BLOCK):
             digest.update(block)
+            progress.advance()
     return digest.hexdigest()
 
 

@@ -20,6 +20,7 @@ from tstar_envs import (
 from tstar_train.engines.base import Engine, Sample
 from tstar_train.policy.codec import Codec, thought_length
 from tstar_train.policy.kv import ContextTooLong
+from tstar_train.progress import progress
 from tstar_train.types import Trajectory, Turn
 
 
@@ -235,6 +236,7 @@ class PolicyPlayer:
 
     def played(self, row: int, result: StepResult) -> None:
         """Record the turn and the environment's result."""
+        progress.advance()
         turn, trajectory = self._said[row], self._trajectories[row]
         trajectory.turns.append(turn)
         turn.next_actions = result.info["admissible_actions"]

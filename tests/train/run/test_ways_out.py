@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from patient_rank import patient
+from patient_rank import SLOW_SECONDS, hanging, patient, slow
 from train_process import TrainProcess
 
 from tstar_train.checkpoint import latest_checkpoint
@@ -126,3 +126,24 @@ def test_a_stopped_helper_is_waited_for_as_long_as_is_said_and_a_dead_one_not_at
         "rank 0, waiting in a sum:" in capfd.readouterr().err
         and "in gather" in (tmp_path / "stacks-0.txt").read_text()
     )
+
+
+@pytest.mark.usefixtures("start_method")
+def test_a_slow_rank_that_makes_progress_is_waited_for() -> None:
+    with launched(2, slow, 10.0) as world:
+        world.set_timeout(SLOW_SECONDS / 4 / 60)
+        begun = time.monotonic()
+        assert world.gather("early") == ["early", "late"]
+        assert time.monotonic() - begun > SLOW_SECONDS / 2
+        world.broadcast(None)
+
+
+@pytest.mark.usefixtures("start_method")
+def test_a_rank_without_progress_is_not_waited_for() -> None:
+    with (
+        pytest.raises(RankFailed, match="and none of them made progress") as raised,
+        launched(2, hanging, 10.0) as world,
+    ):
+        world.set_timeout(1 / 60)
+        world.gather("early")
+    assert "rank 1" in str(raised.value) and "hanging" in str(raised.value)
