@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tstar_envs import BadData, write_whole
+from tstar_envs import BadData
 from tstar_train.distributed import Communicator, dealt, raise_on_any_rank
 from tstar_train.types import IterationData
 
@@ -87,7 +87,7 @@ class Ahead:
         return data
 
     def gather(self, world: Communicator) -> None:
-        """Fill ``parts`` for ``save``; all ranks call it.
+        """Fill ``parts`` for ``packed``; all ranks call it.
 
         Raises:
             Exception: see ``wait``.
@@ -96,11 +96,11 @@ class Ahead:
             self.wait()
         self.parts = [] if self._data is None else world.gather(self._data)
 
-    def save(self, path: Path) -> None:
-        """Write the gathered data, if there is any."""
-        if self.parts:
-            write_whole(path, pickle.dumps(self.parts))
+    def packed(self) -> bytes:
+        """Take the gathered data as the content of a file; empty if there is none."""
+        content = pickle.dumps(self.parts) if self.parts else b""
         self.parts = []
+        return content
 
     def load(self, path: Path, world: Communicator) -> None:
         """Read this rank's part, if a checkpoint has one; it takes the place of what was sampled.

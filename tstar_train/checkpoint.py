@@ -10,13 +10,15 @@ import os
 import pickle
 import shlex
 import shutil
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
 
 from tstar_envs import BadData, TStarError, UnknownOption, find_entry, parse_options, read_json, write_whole
 from tstar_envs.redaction import HIDDEN, without_secrets
@@ -24,9 +26,10 @@ from tstar_train.ahead import QUEUE
 from tstar_train.config import ENVIRONMENT_OPTIONS, Config, with_present_names
 from tstar_train.distributed import raise_on_any_rank
 from tstar_train.grafting import GraftDataset
+from tstar_train.learner.state import LearnerState, copied, write_tensors
 from tstar_train.loop import Trainer, share_of_episodes, share_of_minutes, share_of_turns
 from tstar_train.policy.files import check_files, sha256_of
-from tstar_train.policy.model import save_description, save_renamed
+from tstar_train.policy.model import Policy, by_file_names, renamed, save_description
 from tstar_train.stopping import hidden_options, option
 from tstar_train.tracking import RunFolder
 
@@ -59,10 +62,70 @@ class Progress:
         return cls(state["iteration"], state["seconds"], state["episodes"], state["wall_seconds"])
 
 
+@dataclass
+class Snapshot:
+    """Everything that a checkpoint holds, taken between two iterations.
+
+    Attributes:
+        iteration: of the checkpoint.
+        learner: weights and optimizer state.
+        dataset: grafting set; None in runs that keep none.
+        queue: what was sampled ahead; empty without it.
+        state: content of ``state.json``, without the files' hashes.
+        policy: model and tokenizer, whose description is written.
+    """
+
+    iteration: int
+    learner: LearnerState
+    dataset: GraftDataset | None
+    queue: bytes
+    state: dict[str, Any]
+    policy: Policy
+
+
+def take_snapshot(trainer: Trainer, progress: Progress, copy: bool = False) -> Snapshot:
+    """Take what a checkpoint holds.
+
+    Args:
+        trainer: with a complete state (``trainer.whole``).
+        progress: of the run.
+        copy: True to copy weights and optimizer state to main memory, so that training may go on meanwhile.
+    """
+    learner = trainer.learner.state()
+    state = {
+        "iteration": progress.iteration,
+        "seconds": progress.seconds,
+        "episodes": progress.episodes,
+        "wall_seconds": progress.wall_seconds,
+        "grafted": sorted(trainer.grafted),
+        "cursor": trainer.cursor,
+        "turns": trainer.turns,
+        "config": trainer.config.record(),
+    }
+    return Snapshot(
+        progress.iteration,
+        learner.in_memory() if copy else learner,
+        trainer.dataset if trainer.config.keeps_grafts else None,
+        trainer.ahead.packed(),
+        state,
+        trainer.policy,
+    )
+
+
 def save_checkpoint(
     folder: Path,
     trainer: Trainer,
     progress: Progress,
+    keep: int,
+    chosen: Callable[[int], int | None] | None = None,
+) -> Path:
+    """Write a checkpoint now; see ``write_checkpoint``."""
+    return write_checkpoint(folder, take_snapshot(trainer, progress), keep, chosen)
+
+
+def write_checkpoint(
+    folder: Path,
+    snapshot: Snapshot,
     keep: int,
     chosen: Callable[[int], int | None] | None = None,
 ) -> Path:
@@ -72,21 +135,25 @@ def save_checkpoint(
 
     Args:
         folder: of the run.
-        trainer: with a complete state (``trainer.whole``).
-        progress: of the run.
+        snapshot: to write.
         keep: number of latest checkpoints to keep.
         chosen: maps an iteration to the best one validated until then; the best of kept checkpoints are kept too.
+
+    Raises:
+        OSError: it could not be written; earlier ones are whole.
     """
     root = folder / "checkpoints"
     root.mkdir(parents=True, exist_ok=True)
     remove_partial(folder)
-    final = root / f"{progress.iteration:06d}"
+    final = root / f"{snapshot.iteration:06d}"
     partial = root / f".partial-{final.name}"
     try:
         partial.mkdir()
-        _write(partial, trainer, progress)
-    except (RuntimeError, SafetensorError) as error:
-        # A full disk, which torch and safetensors report by errors of their own; the run's other files and checkpoints are whole.
+        _write(partial, snapshot)
+    except (RuntimeError, OSError) as error:
+        # A full disk, which torch reports by an error of its own; the run's other files and checkpoints are whole.
+        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+            raise
         raise OSError(
             errno.ENOSPC, f"the checkpoint could not be written ({error}); is the disk full?", str(partial)
         ) from error
@@ -99,6 +166,63 @@ def save_checkpoint(
         if int(old.name) not in spared:
             remove_checkpoint(old)
     return final
+
+
+class CheckpointWriter:
+    """Writes a run's checkpoints one after another, beside the training or while it waits.
+
+    Args:
+        folder: of the run.
+        keep: see ``write_checkpoint``.
+        chosen: see ``write_checkpoint``; only called while nothing is validated.
+        beside: True to write a copy in a thread of its own.
+    """
+
+    def __init__(
+        self, folder: Path, keep: int, chosen: Callable[[int], int | None], beside: bool = True
+    ) -> None:
+        self._folder, self._keep, self._chosen, self._beside = folder, keep, chosen, beside
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def save(self, trainer: Trainer, progress: Progress) -> None:
+        """Save a trainer between two iterations, after the last checkpoint is written.
+
+        Raises:
+            OSError: this or the last checkpoint could not be written.
+        """
+        self.wait()
+        snapshot = take_snapshot(trainer, progress, copy=self._beside)
+        if not self._beside:
+            write_checkpoint(self._folder, snapshot, self._keep, self._chosen)
+            return
+
+        def work() -> None:
+            try:
+                write_checkpoint(self._folder, snapshot, self._keep, self._chosen)
+            except Exception as error:  # noqa: BLE001  # raised by ``wait`` in the main thread
+                self._error = error
+
+        self._thread = threading.Thread(target=work, name="tstar checkpoint")
+        self._thread.start()
+
+    @property
+    def failed(self) -> bool:
+        """True if a checkpoint could not be written; ``wait`` raises the error."""
+        return self._error is not None
+
+    def wait(self) -> None:
+        """Wait until the checkpoint is written.
+
+        Raises:
+            OSError: it could not be.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
 
 
 def remove_partial(folder: Path) -> None:
@@ -114,29 +238,29 @@ def remove_checkpoint(old: Path) -> None:
     shutil.rmtree(doomed)
 
 
-def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
+def _write(partial: Path, snapshot: Snapshot) -> None:
     """All files of a checkpoint; the state comes last, with the others' hashes."""
-    trainer.learner.save(partial)
-    if trainer.config.keeps_grafts:
-        trainer.dataset.save(partial / GRAFTS)
-    trainer.ahead.save(partial / QUEUE)
-    policy = trainer.policy
+    sums = snapshot.learner.write(partial)
+    if snapshot.dataset is not None:
+        snapshot.dataset.save(partial / GRAFTS)
+    if snapshot.queue:
+        write_whole(partial / QUEUE, snapshot.queue)
+    policy = snapshot.policy
     save_description(partial, policy.model, policy.tokenizer, policy.published)
     # The policy loads as a model of its own from this folder: transformers looks for this name.
     weights, model = partial / "policy.safetensors", partial / "model.safetensors"
-    if not save_renamed(weights, model, policy.model):
+    with safe_open(weights, framework="pt") as tensors:
+        names = [(name, tensors.get_slice(name).get_shape()) for name in tensors.keys()]  # noqa: SIM118  # no mapping
+    if renamed(policy.model, names):
+        sums[model.name] = write_tensors(
+            model, copied(dict(by_file_names(policy.model, load_file(weights).items())))
+        )
+    else:
         link(weights, model)
-    state = {
-        "iteration": progress.iteration,
-        "seconds": progress.seconds,
-        "episodes": progress.episodes,
-        "wall_seconds": progress.wall_seconds,
-        "grafted": sorted(trainer.grafted),
-        "cursor": trainer.cursor,
-        "turns": trainer.turns,
-        "config": trainer.config.record(),
-        "sha256": {p.name: sha256_of(p) for p in sorted(partial.iterdir())},
-    }
+        sums[model.name] = sums[weights.name]
+    for path in sorted(partial.iterdir()):
+        sums.setdefault(path.name, sha256_of(path))
+    state = {**snapshot.state, "sha256": dict(sorted(sums.items()))}
     write_whole(partial / "state.json", json.dumps({**state, "state_sha256": _sum_of(state)}, indent=1))
 
 
@@ -241,6 +365,7 @@ _FREE = {
     "device",
     "wandb",
     "checkpoint_every",
+    "checkpoint_beside",
     "keep_checkpoints",
     "timeout_minutes",
 }

@@ -499,6 +499,9 @@ class Config:
     at equal cost. None: no limit."""
     checkpoint_every: Annotated[int, FROM_1] = 20
     """Iterations between checkpoints; a checkpoint of the last iteration is always written."""
+    checkpoint_beside: bool = True
+    """Write checkpoints in the background, from a copy of weights and optimizer state in main memory; off: the run waits, and nothing is
+    copied."""
     keep_checkpoints: Annotated[int, FROM_1] = 2
     """Number of latest checkpoints to keep, besides those that validation chose."""
     threads: Annotated[int | None, THREADS] = None

@@ -31,6 +31,7 @@ from tstar_train.build import (
     validation_tasks,
 )
 from tstar_train.checkpoint import (
+    CheckpointWriter,
     Progress,
     best_folder,
     finished,
@@ -39,7 +40,6 @@ from tstar_train.checkpoint import (
     read_state,
     restore_best_checkpoint,
     resumed,
-    save_checkpoint,
     verified_best_checkpoint,
     with_secrets,
 )
@@ -132,8 +132,16 @@ class Validation:
         seen = {iteration: mean for iteration, mean in self.means.items() if iteration <= until}
         return min(seen, key=lambda iteration: (-seen[iteration], iteration), default=None)
 
-    def validate(self, trainer: Trainer, iteration: int, display: Display) -> None:
+    def validate(
+        self, trainer: Trainer, iteration: int, display: Display, saved: Callable[[], None] = lambda: None
+    ) -> None:
         """Measure the weights of a saved checkpoint and keep them if they are the best.
+
+        Args:
+            trainer: with these weights.
+            iteration: of the checkpoint.
+            display: for progress.
+            saved: waits until the checkpoint is written.
 
         Raises:
             UnknownOption: the processes do not share the run folder.
@@ -141,12 +149,13 @@ class Validation:
         """
         # In this order: the checkpoint is saved, measured, recorded, and becomes ``best``. So a run that is killed anywhere in between
         # goes on from these very weights: it measures them if they are not recorded, and makes ``best`` what the records say in any
-        # case. Where they are cut to an earlier checkpoint, its choice is still there (``save_checkpoint``).
+        # case. Where they are cut to an earlier checkpoint, its choice is still there (``write_checkpoint``).
         config, path = self._config, self._folder.path
         with display.busy(
             f"validating {_named(iteration)} on {counted(len(self._tasks), 'task')}"
         ) as trainer.on_progress:
             measured: Measurement = run_on_all_ranks(trainer, "measure", self._tasks, VALIDATION)
+        saved()
         self.means[iteration] = round(measured.mean, _DIGITS)
         best = self.best
         report = measured.report()
@@ -231,6 +240,9 @@ def train_on(
     display = Display(console, config)
     begun, before = time.perf_counter(), progress.seconds
     saved = progress.iteration if latest_checkpoint(folder.path) is not None or not validation.on else None
+    writer = CheckpointWriter(
+        folder.path, config.keep_checkpoints, validation.chosen, config.checkpoint_beside
+    )
 
     def save(failed: bool = False) -> None:
         nonlocal saved
@@ -241,7 +253,7 @@ def train_on(
                 run_on_all_ranks(trainer, "gather")
             if trainer.sampler is not None and not failed:  # else resuming samples anew
                 run_on_all_ranks(trainer, "queue")
-            save_checkpoint(folder.path, trainer, progress, config.keep_checkpoints, validation.chosen)
+            writer.save(trainer, progress)
             saved = progress.iteration
 
     try:
@@ -256,7 +268,7 @@ def train_on(
             if validation.due(progress.iteration, last):
                 save()
                 paused = time.perf_counter()
-                validation.validate(trainer, progress.iteration, display)
+                validation.validate(trainer, progress.iteration, display, writer.wait)
                 begun += time.perf_counter() - paused  # it is no time of training
             if last or stop.asked:
                 break
@@ -281,12 +293,16 @@ def train_on(
                 callback(number, result.metrics)
             if number % config.checkpoint_every == 0:
                 save()
+            elif writer.failed:
+                writer.wait()
         display.stop()
         save()  # with sampling ahead it waits, and what is sampled may fail
+        writer.wait()
     except BaseException:
         with suppress(OSError):  # the display's: what it is shown on may be what failed
             display.stop()
         save(failed=True)
+        writer.wait()
         raise
     return stop.asked
 

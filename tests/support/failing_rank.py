@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 import tstar_train.loop
-import tstar_train.run
 from tstar_train.__main__ import main
+from tstar_train.checkpoint import CheckpointWriter
 from tstar_train.learner.deepspeed import Zero
 from tstar_train.learner.torch import TorchLearner
 
@@ -59,7 +59,7 @@ def backward(self, loss, last=False, real=Zero.backward):
 
 before(tstar_train.loop, "sample_groups", "sampling")
 before(TorchLearner, "reduce", "sum")
-before(tstar_train.run, "save_checkpoint", "saving")
+before(CheckpointWriter, "save", "saving")
 Zero.backward = backward
 
 if __name__ == "__main__":

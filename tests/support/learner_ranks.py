@@ -129,7 +129,7 @@ def scenario(name, folder, world):
             learner.gather()
             if world.rank == 0:
                 place.mkdir()
-                learner.save(place)
+                learner.state().write(place)
             break
         step = Step(dealt(rows, world), dealt(pairs, world))
         if how == "nan" and number == 1 and world.rank == world.size - 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -18,6 +18,7 @@ from tstar_train.finite import require_finite
 from tstar_train.learner.batch import MicroBatch, Outputs, forward
 from tstar_train.learner.optimizers import OptimizerOptions
 from tstar_train.learner.reference import Reference
+from tstar_train.learner.state import LearnerState
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.lora import has_adapters, merged_weights
 from tstar_train.progress import progress
@@ -31,8 +32,8 @@ def tied(module: nn.Module, name: str) -> bool:
 
 
 def module_state(module: nn.Module) -> dict[str, Tensor]:
-    """Copy a module's weights, without tied ones."""
-    return {k: v.detach().clone().contiguous() for k, v in module.state_dict().items() if not tied(module, k)}
+    """Return a module's weights, without tied ones."""
+    return {k: v.detach() for k, v in module.state_dict().items() if not tied(module, k)}
 
 
 def read_tensors(path: Path, expected: Collection[str]) -> dict[str, Tensor]:
@@ -46,12 +47,16 @@ def read_tensors(path: Path, expected: Collection[str]) -> dict[str, Tensor]:
         BadData: its tensor names differ.
         NotFinite: a tensor has NaN or infinite values.
     """
-    loaded = load_file(path)
-    if set(loaded) != set(expected):
-        raise BadData(f"{path} belongs to another model: {sorted(set(expected) ^ set(loaded))[:3]} differ")
-    for name, tensor in loaded.items():
-        require_finite(tensor, f"{path}, {name}")
-        progress.advance()
+    with safe_open(path, framework="pt") as file:
+        if set(file.keys()) != set(expected):
+            raise BadData(
+                f"{path} belongs to another model: {sorted(set(expected) ^ set(file.keys()))[:3]} differ"
+            )
+        loaded = {}
+        for name in file.keys():  # noqa: SIM118  # no mapping
+            loaded[name] = file.get_tensor(name)
+            require_finite(loaded[name], f"{path}, {name}")
+            progress.advance()
     return loaded
 
 
@@ -149,20 +154,20 @@ class Learner(Protocol):
 
     @property
     def saves_alone(self) -> bool:
-        """True if rank 0 can ``save`` without ``gather``, even after other ranks failed."""
+        """True if rank 0 has the whole ``state`` without ``gather``, even after other ranks failed."""
 
     def gather(self) -> None:
-        """Gather sharded state on rank 0 for ``save``; all ranks call it, between iterations."""
+        """Gather sharded state on rank 0 for ``state``; all ranks call it, between iterations."""
 
-    def save(self, folder: Path) -> None:
-        """Write the learner's full state; only rank 0 calls it.
+    def state(self) -> LearnerState:
+        """Return the learner's full state for a checkpoint; only rank 0 calls it.
 
         Raises:
             ValueError: ``gather`` was not called since the last step.
         """
 
     def load(self, folder: Path) -> None:
-        """Read what ``save`` wrote.
+        """Read what ``state().write(folder)`` wrote.
 
         Raises:
             BadData: a file is damaged, or of another model.
@@ -279,12 +284,9 @@ class PolicyLearner(ABC):
         """See ``Learner``: nothing to do, every rank has the full state."""
         return
 
-    def save(self, folder: Path) -> None:
-        """See ``Learner``; trained weights are written in full precision, so a resumed run repeats bit for bit."""
-        for name, state in self._parts():
-            save_file(state, folder / f"{name}.safetensors", metadata={"format": "pt"})
-            progress.advance()
-        torch.save(self._optimizer_state(), folder / "optimizer.pt")
+    def state(self) -> LearnerState:
+        """See ``Learner``; trained weights are in full precision, so a resumed run repeats bit for bit."""
+        return LearnerState(self._parts(), self._optimizer_state())
 
     def load(self, folder: Path) -> None:
         """See ``Learner``."""
@@ -301,23 +303,14 @@ class PolicyLearner(ABC):
         self._restore_optimizer(torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu"))
 
     def _parts(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
-        """Yield (file name, tensors) of each file that ``save`` writes; ``policy`` loads as a model."""
-        yield "policy", {name: tensor.detach().clone().contiguous() for name, tensor in self.weights()}
+        """Yield (file name, tensors) of each file of ``state``; ``policy`` loads as a model."""
+        yield "policy", dict(self.weights())
         if self._adapted:
-            yield (
-                "adapters",
-                {name: self.model.state_dict()[name].detach().clone() for name in self._adapters()},
-            )
+            yield "adapters", {name: self.model.state_dict()[name] for name in self._adapters()}
         if masters := self._master_weights_state():
             yield "masters", masters
         if self.average is not None:
-            yield (
-                "reference",
-                {
-                    name: tensor.detach().clone().contiguous()
-                    for name, tensor in self._reference_state().items()
-                },
-            )
+            yield "reference", self._reference_state()
         if self.critic is not None:
             yield "critic", module_state(self.critic)
 

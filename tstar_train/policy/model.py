@@ -14,7 +14,7 @@ import torch
 import transformers
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import (
     AutoConfig,
@@ -147,26 +147,6 @@ def by_file_names(
 ) -> Iterator[tuple[str, Tensor]]:
     """Return a model's weights under the names used in its files."""
     yield from revert_weight_conversion(model, dict(weights)).items()
-
-
-def save_renamed(file: Path, target: Path, model: PreTrainedModel) -> bool:
-    """Write weights under the names of the model's files, if these differ from the names in memory.
-
-    Args:
-        file: safetensors file of all weights, by their names in memory.
-        target: file to write.
-        model: model of the weights.
-
-    Returns:
-        True if any name differs; otherwise nothing is written.
-    """
-    with safe_open(file, framework="pt") as tensors:
-        shapes = [(name, tensors.get_slice(name).get_shape()) for name in tensors.keys()]  # noqa: SIM118  # no mapping
-    if not renamed(model, shapes):
-        return False
-    theirs = by_file_names(model, load_file(file).items())
-    save_file({name: tensor.clone() for name, tensor in theirs}, target, metadata={"format": "pt"})
-    return True
 
 
 def require_text_config(config: Any, name: str) -> None:

@@ -138,7 +138,7 @@ def test_a_checkpoint_goes_on_bit_for_bit_and_is_an_ordinary_model(kind, tmp_pat
     (model, learner), (other, again) = made(), made()
     step(learner)
     learner.end_iteration()
-    learner.save(tmp_path)
+    learner.state().write(tmp_path)
     again.load(tmp_path)
     for each in (learner, again):
         step(each, 5)
@@ -149,7 +149,7 @@ def test_a_checkpoint_goes_on_bit_for_bit_and_is_an_ordinary_model(kind, tmp_pat
         torch.equal(a, b)
         for a, b in zip(learner.average.state().values(), again.average.state().values(), strict=True)
     )
-    learner.save(tmp_path)
+    learner.state().write(tmp_path)
     model.config.save_pretrained(tmp_path)
     Path(tmp_path / "policy.safetensors").rename(tmp_path / "model.safetensors")
     ordinary, info = AutoModelForCausalLM.from_pretrained(
@@ -162,7 +162,7 @@ def test_a_checkpoint_goes_on_bit_for_bit_and_is_an_ordinary_model(kind, tmp_pat
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):
-    learner_of(small_model("gpt2", 300)).save(tmp_path)
+    learner_of(small_model("gpt2", 300)).state().write(tmp_path)
     with pytest.raises(BadData, match="belongs to another model"):
         learner_of(small_model("qwen2", 300)).load(tmp_path)
 

@@ -124,7 +124,7 @@ def test_a_restored_learner_goes_on_as_one_that_was_not_interrupted(options, hal
         step(whole, number)
     for number in range(2):
         step(first, number)
-    first.save(tmp_path)
+    first.state().write(tmp_path)
     second = made()
     second.load(tmp_path)
     for number in (2, 3):
@@ -136,7 +136,7 @@ def test_a_restored_learner_goes_on_as_one_that_was_not_interrupted(options, hal
 def test_another_optimizers_state_is_refused(tmp_path):
     plain, muon = (learner_of(small_model("qwen2", 300), o) for o in (OptimizerOptions(), MUON))
     step(plain, 0)
-    plain.save(tmp_path)
+    plain.state().write(tmp_path)
     with pytest.raises(BadData, match="state is of adamw, and this run has adamw and muon"):
         muon.load(tmp_path)
 

@@ -139,7 +139,7 @@ def test_the_queue_comes_back_from_its_file(tmp_path):
     one = small()
     iterate(one, 0)
     one.ahead.gather(one.world)
-    one.ahead.save(tmp_path / "queue")
+    (tmp_path / "queue").write_bytes(one.ahead.packed())
     other = Ahead()
     other.load(tmp_path / "queue", one.world)
     assert sampled(other.take()) == sampled(one.ahead.take())
