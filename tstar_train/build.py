@@ -113,7 +113,9 @@ def trainer_of(config: Config, policy: Policy, world: Communicator, out: Path | 
     reference: Reference | None = None
     if config.needs_reference:
         reference = (
-            AdapterReference(policy.model) if has_adapters(policy.model) else CopiedReference(policy.model)
+            AdapterReference(policy.model)
+            if has_adapters(policy.model)
+            else CopiedReference(policy.model, world=world)
         )
     if config.optim.gradient_checkpointing:
         recompute_layers(policy.model)

@@ -120,8 +120,17 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
     made.always[f"optimizer{of_muon}"] = (8 * trained - 4 * matrices) // shared
     if config.needs_reference:
         made.always["reference"] = 4 * trained if rank else parameters * item
-        if item == 2 and not rank:
-            made.host["float32 reference"] = 4 * parameters
+        if item == 2 and not rank:  # several processes share it, on their devices
+            if processes > 1:
+                made.always["float32 reference"] = 4 * parameters // processes
+            else:
+                made.host["float32 reference"] = 4 * parameters
+    if config.checkpoint_beside:
+        of_optimizer = 8 * trained - 4 * matrices + (4 * trained if item == 2 and not rank else 0)
+        of_reference = (4 * trained if rank else 4 * parameters) if config.needs_reference else 0
+        made.host["copy for a checkpoint"] = (
+            parameters * item + (4 * trained if rank else 0) + of_optimizer + of_reference
+        )
     if config.rollout.ahead and config.engine != "vllm-server":
         made.always["sampling process: weights"] = parameters * item
     rows = config.rollout.tasks_per_iteration // processes * config.rollout.group_size

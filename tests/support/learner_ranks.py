@@ -24,6 +24,8 @@ from scripts.studies.small_models import small_model
 from tstar_train.distributed import ProcessGroup, SingleProcess, dealt
 from tstar_train.finite import NotFinite
 from tstar_train.learner import deepspeed
+from tstar_train.learner import reference as references
+from tstar_train.learner import torch as torch_learner
 from tstar_train.learner.batch import MicroBatch, Step, forward
 from tstar_train.learner.deepspeed import DeepSpeedLearner
 from tstar_train.learner.optimizers import OptimizerOptions
@@ -37,6 +39,8 @@ from tstar_train.policy.model import recompute_layers
 from tstar_train.types import Branch, Graft, TokenSequence
 
 STEPS, SAVED = 6, 3
+# Small models: several exchanges, the last of them not full.
+references._BUCKET, torch_learner._BUCKET = 10_000, 10_000
 DECAY = OptimizerOptions(betas=(0.8, 0.9), weight_decay=2.0)
 
 
@@ -48,7 +52,7 @@ def learner_of(optimizer, kind, world, options=None):
         add_adapters(model, 4, 8)
     if "recomputed" in kind:
         recompute_layers(model)
-    reference = AdapterReference(model) if "adapters" in kind else CopiedReference(model)
+    reference = AdapterReference(model) if "adapters" in kind else CopiedReference(model, world=world)
     critic = Critic(model, "separate" in kind) if "critic" in kind else None
     if critic is not None:
         with torch.no_grad():
@@ -113,11 +117,13 @@ def scenario(name, folder, world):
     """Metrics of each step and the final weights on the first rank, nothing on the others."""
     what, _, how = name.partition("/")
     optimizer, _, kind = what.partition(" ")
-    with patch.object(deepspeed, "PARTS_BELOW", 0 if how == "large" else PARTS_BELOW):
+    bound = 0 if how == "large" else PARTS_BELOW
+    with patch.object(deepspeed, "PARTS_BELOW", bound), patch.object(torch_learner, "PARTS_BELOW", bound):
         learner = learner_of(optimizer, kind, world, DECAY if how == "decay" else None)
     terms = [PolicyTerm(0.2, 0.2), KLTerm(0.02)] + ([ValueTerm(0.5, 0.2)] if "critic" in kind else [])
     batching = Batching(40, 1.0, 0, torch.device("cpu"))
     metrics, error, first = [], None, 0
+    followed = {n: p.detach().float() for n, p in learner.model.named_parameters()}
     place = folder / what.replace(" ", "-")
     if how == "load":
         learner.load(place)
@@ -155,13 +161,20 @@ def scenario(name, folder, world):
             error = f"{raised}", len(raised.batch.get("rows", []))
             break
         learner.end_iteration()
+        followed = {n: followed[n].lerp(p.detach().float(), 0.5) for n, p in learner.model.named_parameters()}
+    learner.average.gather()
+    if world.rank:
+        return {"steps": learner.steps}
     weights = {
         **{n: t.clone() for n, t in learner.weights()},
         **{f"reference {n}": t.clone() for n, t in learner.average.state().items()},
     }
     if learner.critic is not None:
         weights |= {f"critic {n}": t.clone() for n, t in learner.critic.state_dict().items()}
-    return {"metrics": metrics, "weights": weights, "error": error, "steps": learner.steps}
+    result = {"metrics": metrics, "weights": weights, "error": error, "steps": learner.steps}
+    if "half" in kind and "adapters" not in kind:
+        result |= {"followed": followed, "used": dict(learner.average.model.named_parameters())}
+    return result
 
 
 def everything(names, folder, world):

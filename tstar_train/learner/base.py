@@ -192,8 +192,6 @@ class PolicyLearner(ABC):
         optimizer: options of the optimizer.
     """
 
-    saves_alone = True
-
     def __init__(
         self,
         model: PreTrainedModel,
@@ -225,6 +223,11 @@ class PolicyLearner(ABC):
     def steps(self) -> int:
         """See ``Learner``."""
         return self._steps
+
+    @property
+    def saves_alone(self) -> bool:
+        """See ``Learner``."""
+        return self.average is None or not self.average.sharded
 
     @property
     def shares(self) -> bool:
@@ -281,8 +284,9 @@ class PolicyLearner(ABC):
         )
 
     def gather(self) -> None:
-        """See ``Learner``: nothing to do, every rank has the full state."""
-        return
+        """See ``Learner``; only a sharded moving average is not on every rank."""
+        if self.average is not None:
+            self.average.gather()
 
     def state(self) -> LearnerState:
         """See ``Learner``; trained weights are in full precision, so a resumed run repeats bit for bit."""
@@ -299,7 +303,7 @@ class PolicyLearner(ABC):
         names = self._master_names()
         self._restore_master_weights(read_tensors(folder / "masters.safetensors", names) if names else {})
         if self.average is not None:
-            self.average.restore(read_tensors(folder / "reference.safetensors", self._reference_state()))
+            self.average.restore(read_tensors(folder / "reference.safetensors", self._reference_names()))
         self._restore_optimizer(torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu"))
 
     def _parts(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
@@ -310,17 +314,17 @@ class PolicyLearner(ABC):
         if masters := self._master_weights_state():
             yield "masters", masters
         if self.average is not None:
-            yield "reference", self._reference_state()
+            state = self.average.state()
+            yield "reference", {name: state[name] for name in self._reference_names()}
         if self.critic is not None:
             yield "critic", module_state(self.critic)
 
     def _adapters(self) -> list[str]:
         return [name for name, p in self.model.named_parameters() if p.requires_grad]
 
-    def _reference_state(self) -> dict[str, Tensor]:
-        if self.average is None:
-            return {}
-        return {name: tensor for name, tensor in self.average.state().items() if not tied(self.model, name)}
+    def _reference_names(self) -> list[str]:
+        names = [] if self.average is None else self.average.names()
+        return [name for name in names if not tied(self.model, name)]
 
     @abstractmethod
     def _set_up(self, groups: list[list[torch.nn.Parameter]], rates: list[float]) -> None:

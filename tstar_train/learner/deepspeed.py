@@ -262,7 +262,7 @@ class DeepSpeedLearner(PolicyLearner):
             parameter.register_hook(partial(self._seen, number))
 
     @property
-    def saves_alone(self) -> bool:  # type: ignore[override]
+    def saves_alone(self) -> bool:
         """See ``Learner``."""
         return self._world.size == 1
 
@@ -328,6 +328,7 @@ class DeepSpeedLearner(PolicyLearner):
 
     def gather(self) -> None:
         """See ``Learner``."""
+        super().gather()
         masters: list[Tensor] = [torch.empty(0)] * len(self._parameters)
         state: dict[int, dict[str, Tensor]] = {}
         for n, numbers in enumerate(self._numbers):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import copy
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -11,7 +13,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from tstar_train.distributed import Communicator, SingleProcess
 from tstar_train.learner.batch import MicroBatch, forward
+
+# Number of elements that the ranks exchange at a time.
+_BUCKET = 1 << 25
 
 
 class Reference(Protocol):
@@ -23,8 +29,22 @@ class Reference(Protocol):
     def follow(self, alpha: float) -> None:
         """Update the average: theta_ref <- alpha * theta_ref + (1 - alpha) * theta."""
 
+    @property
+    def sharded(self) -> bool:
+        """True if each rank has a part of the average only."""
+
+    def gather(self) -> None:
+        """Gather a sharded average on rank 0 for ``state``; all ranks call it."""
+
+    def names(self) -> list[str]:
+        """Names of the tensors of ``state``."""
+
     def state(self) -> dict[str, Tensor]:
-        """Return the state for a checkpoint."""
+        """Return the state for a checkpoint.
+
+        Raises:
+            ValueError: it is sharded, and ``gather`` was not called since the last ``follow``.
+        """
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Restore the result of ``state``."""
@@ -33,19 +53,34 @@ class Reference(Protocol):
 class CopiedReference:
     """Reference policy as a copy of the whole model.
 
-    For a bfloat16 or float16 model the average itself is kept in float32 on the CPU: a step of a twentieth towards a policy that moved by
-    1e-5 would be rounded away.
+    For a bfloat16 or float16 model the average itself is kept in float32: a step of a twentieth towards a policy that moved by 1e-5 would
+    be rounded away. Several processes share it, each with its part on the model's device; one process keeps it in main memory.
 
     Args:
         model: the policy's model.
         start: initial reference model, used in place; None copies the policy.
+        world: communicator between the ranks; None for one process.
     """
 
-    def __init__(self, model: PreTrainedModel, start: PreTrainedModel | None = None) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        start: PreTrainedModel | None = None,
+        world: Communicator | None = None,
+    ) -> None:
         self._policy = model
         self.model = (copy.deepcopy(model) if start is None else start).requires_grad_(False).eval()
-        half = model.dtype.itemsize < 4
-        self._precise = [p.detach().float().cpu().clone() for p in self.model.parameters()] if half else None
+        self._world = SingleProcess() if world is None else world
+        self._shards: Shards | None = None
+        self._whole: dict[str, Tensor] = {}
+        if model.dtype.itemsize < 4:
+            device = model.device if self._world.size > 1 else torch.device("cpu")
+            self._shards = Shards(list(self.model.parameters()), self._world, device)
+
+    @property
+    def sharded(self) -> bool:
+        """True if each rank has a part of the average only."""
+        return self._shards is not None and self._world.size > 1
 
     @torch.no_grad()
     def logprobs(self, micro: MicroBatch) -> Tensor:
@@ -54,28 +89,132 @@ class CopiedReference:
 
     @torch.no_grad()
     def follow(self, alpha: float) -> None:
+        """See ``Reference``; all ranks call it."""
+        self._whole = {}
+        if self._shards is None:
+            for kept, theirs in zip(self.model.parameters(), self._policy.parameters(), strict=True):
+                kept.lerp_(theirs.to(kept), 1 - alpha)
+            return
+        self._shards.follow(list(self._policy.parameters()), 1 - alpha)
+        self._shards.publish()
+
+    def gather(self) -> None:
         """See ``Reference``."""
-        mine = self._precise or list(self.model.parameters())
-        for kept, theirs in zip(mine, self._policy.parameters(), strict=True):
-            kept.lerp_(theirs.to(kept), 1 - alpha)
-        self._round()
+        if self._shards is not None:
+            names = [name for name, _ in self.model.named_parameters()]
+            self._whole = dict(zip(names, self._shards.gather(), strict=False))  # none on the other ranks
 
     def state(self) -> dict[str, Tensor]:
         """See ``Reference``."""
-        named = dict(self.model.named_parameters())
-        return {**named} if self._precise is None else dict(zip(named, self._precise, strict=True))
+        if self._shards is None:
+            return dict(self.model.named_parameters())
+        if not self._whole and not self.sharded:
+            self.gather()
+        if not self._whole:
+            raise ValueError(
+                "the ranks' parts of the moving average were not gathered since the last iteration"
+            )
+        return self._whole
+
+    def names(self) -> list[str]:
+        """See ``Reference``."""
+        return [name for name, _ in self.model.named_parameters()]
 
     @torch.no_grad()
     def restore(self, state: dict[str, Tensor]) -> None:
         """See ``Reference``."""
-        for name, tensor in self.state().items():
-            tensor.copy_(state[name])
-        self._round()
+        self._whole = {}
+        for name, parameter in self.model.named_parameters():
+            parameter.copy_(state[name])
+        if self._shards is not None:
+            self._shards.fill([state[name] for name, _ in self.model.named_parameters()])
 
-    def _round(self) -> None:
-        if self._precise is not None:
-            for parameter, kept in zip(self.model.parameters(), self._precise, strict=True):
-                parameter.copy_(kept)
+
+class Shards:
+    """Float32 copies of a model's parameters, of which each rank has a contiguous part.
+
+    Args:
+        parameters: the model's; ``publish`` rounds the copies into them.
+        world: communicator between the ranks.
+        device: of this rank's part.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], world: Communicator, device: torch.device) -> None:
+        self._parameters, self._world = parameters, world
+        self._starts = [0, *itertools.accumulate(p.numel() for p in parameters)]
+        self._size = -(-self._starts[-1] // world.size)  # of a part, the last one may be smaller
+        self._part = torch.empty(self._length(world.rank), device=device)
+        self.fill(parameters)
+
+    def _length(self, rank: int) -> int:
+        return max(0, min(self._size, self._starts[-1] - rank * self._size))
+
+    def _pieces(self, first: int, last: int) -> Iterator[tuple[int, slice, slice]]:
+        """Yield (parameter, its elements, elements from ``first``) of a range of all elements."""
+        number = max(0, bisect.bisect_right(self._starts, first) - 1)
+        while number < len(self._parameters) and self._starts[number] < last:
+            start, end = max(first, self._starts[number]), min(last, self._starts[number + 1])
+            if start < end:
+                own = slice(start - self._starts[number], end - self._starts[number])
+                yield number, own, slice(start - first, end - first)
+            number += 1
+
+    @property
+    def _own(self) -> tuple[int, int]:
+        first = self._world.rank * self._size
+        return first, first + len(self._part)
+
+    @torch.no_grad()
+    def fill(self, tensors: Sequence[Tensor]) -> None:
+        """Copy this rank's part of one tensor per parameter; no more of them is read."""
+        for number, theirs, mine in self._pieces(*self._own):
+            self._part[mine].copy_(tensors[number].detach().reshape(-1)[theirs])
+
+    @torch.no_grad()
+    def follow(self, tensors: Sequence[Tensor], share: float) -> None:
+        """Move this rank's part by a share of the way to one tensor per parameter."""
+        for number, theirs, mine in self._pieces(*self._own):
+            self._part[mine].lerp_(tensors[number].detach().reshape(-1)[theirs].to(self._part), share)
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Round all ranks' parts into the parameters; all ranks call it."""
+        ranks = range(self._world.size)
+        dtype = max((p.dtype for p in self._parameters), key=lambda dtype: dtype.itemsize)
+        device = self._parameters[0].device
+        step = max(2, _BUCKET // self._world.size // 2 * 2)
+        for at in range(0, self._size, step):
+            # Every rank's elements from ``at`` on, side by side; those of other ranks are zero bits, so that the sum is exact.
+            bucket = torch.zeros(len(ranks), step, dtype=dtype, device=device)
+            mine = self._part[at : at + step]
+            bucket[self._world.rank, : len(mine)].copy_(mine)
+            if self._world.size > 1:
+                self._world.all_reduce(bucket.view(torch.int32))
+            for rank in ranks:
+                first = rank * self._size + at
+                last = min(first + step, rank * self._size + self._length(rank))
+                for number, theirs, own in self._pieces(first, last):
+                    self._parameters[number].view(-1)[theirs].copy_(bucket[rank, own])
+
+    def gather(self) -> list[Tensor]:
+        """Gather one float32 tensor per parameter on the first rank, on the CPU; none on the others. All ranks call it."""
+        if self._world.size == 1:
+            return self._split(self._part)
+        whole = torch.empty(self._starts[-1]) if self._world.rank == 0 else None
+        for at in range(0, self._size, _BUCKET):
+            parts = self._world.gather(self._part[at : at + _BUCKET].cpu())
+            for rank, part in enumerate(parts):
+                first = rank * self._size + at
+                if whole is not None:
+                    whole[first : first + len(part)] = part
+        return [] if whole is None else self._split(whole)
+
+    def _split(self, whole: Tensor) -> list[Tensor]:
+        """Return views of all elements, one for each parameter."""
+        return [
+            whole[start : start + p.numel()].view(p.shape)
+            for start, p in zip(self._starts, self._parameters, strict=False)
+        ]
 
 
 class AdapterReference:
@@ -88,6 +227,7 @@ class AdapterReference:
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
+        self.sharded = False
         self._model = model
         self._trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self._average = {name: p.detach().clone() for name, p in self._trained.items()}
@@ -114,6 +254,13 @@ class AdapterReference:
         """See ``Reference``."""
         for name, p in self._trained.items():
             self._average[name].lerp_(p, 1 - alpha)
+
+    def gather(self) -> None:
+        """See ``Reference``: every rank has all adapters."""
+
+    def names(self) -> list[str]:
+        """See ``Reference``."""
+        return list(self._average)
 
     def state(self) -> dict[str, Tensor]:
         """See ``Reference``."""

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tstar_train.distributed import Communicator
 from tstar_train.finite import checked_norm
 from tstar_train.learner.base import PolicyLearner
 from tstar_train.learner.optimizers import Optimizers, layer_matrices
@@ -73,6 +74,31 @@ class MasterWeights:
 # Maximum number of trained weights for which the parts of the gradient are kept apart. For larger models the norms of the parts are not
 # worth two more copies of the gradient.
 PARTS_BELOW = 50_000_000
+
+
+_BUCKET = 1 << 26  # number of gradient entries that the ranks sum at a time: 256 MiB
+
+
+def sum_in_buckets(world: Communicator, tensors: Sequence[Tensor]) -> None:
+    """Sum tensors over the ranks, in place; few large sums take less time than one for each tensor.
+
+    Args:
+        world: communicator between the ranks.
+        tensors: contiguous, of one dtype and device, the same shapes on every rank.
+    """
+    pieces = [piece for tensor in tensors for piece in tensor.view(-1).split(_BUCKET)]
+    while pieces:
+        count, entries = 0, 0
+        while count < len(pieces) and (not count or entries + pieces[count].numel() <= _BUCKET):
+            entries += pieces[count].numel()
+            count += 1
+        bucket, pieces = pieces[:count], pieces[count:]
+        if count == 1:
+            world.all_reduce(bucket[0])
+            continue
+        summed = world.all_reduce(torch.cat(bucket)).split([piece.numel() for piece in bucket])
+        for piece, values in zip(bucket, summed, strict=True):
+            piece.copy_(values)
 
 
 class TorchLearner(PolicyLearner):
@@ -171,10 +197,13 @@ class TorchLearner(PolicyLearner):
         """Clip as ``_clipped_parts`` does, without a copy of the gradient."""
         norms = []
         for group in self._groups:
+            gradients = []
             for parameter in group:
                 if parameter.grad is None:  # all ranks must all-reduce the same tensors
                     parameter.grad = torch.zeros_like(parameter)
-                self._world.all_reduce(parameter.grad)
+                gradients.append(parameter.grad)
+            if self._world.size > 1:
+                sum_in_buckets(self._world, gradients)
             parts = [
                 checked_norm(p.grad, "the gradient of all processes and losses together")
                 for p in group

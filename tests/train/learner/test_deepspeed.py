@@ -113,6 +113,8 @@ class Measured(dict):
         scenarios = [f"deepspeed {kind}{how}" for how in ("", "/save", "/load", "/large")]
         scenarios += [f"torch {kind}", f"alone torch {kind}"]
         if kind == "whole":
+            scenarios += [f"torch half{how}" for how in ("", "/save", "/load")]
+            scenarios += ["alone torch half", "torch whole/large", "alone torch whole/large"]
             scenarios += [f"deepspeed whole/{how}" for how in ("nan", "nan gradient", "empty")]
             scenarios.append("alone torch whole/empty")
             scenarios += [
@@ -140,6 +142,29 @@ def test_two_ranks_take_two_epochs_as_one_process(two, optimizer):
     twice, once = two[1][f"{optimizer} whole/epochs"], two[1][f"{optimizer} whole"]
     require_same(twice, two[1]["alone torch whole/epochs"])
     assert twice["steps"] == 2 * once["steps"] == 12
+
+
+@installed
+def test_two_ranks_share_the_moving_average_of_a_half_precision_model(two):
+    ours, again, alone = (two[1][name] for name in ("torch half", "torch half/load", "alone torch half"))
+    assert ours["steps"] == alone["steps"] == 6
+    for measured in (ours, alone):
+        assert len(measured["followed"]) > 10
+        for name, wanted in measured["followed"].items():
+            assert torch.equal(measured["weights"][f"reference {name}"], wanted), name
+            assert torch.equal(measured["used"][name], wanted.bfloat16()), name
+    for name in ours["followed"]:
+        name = f"reference {name}"
+        assert torch.equal(again["weights"][name], ours["weights"][name])
+
+
+@installed
+def test_the_gradient_of_a_large_model_is_summed_in_buckets(two):
+    ours, alone = two[1]["torch whole/large"], two[1]["alone torch whole"]
+    for got, wanted in zip(ours["metrics"], alone["metrics"], strict=True):
+        assert got["gradient_norm"] == pytest.approx(wanted["gradient_norm"], rel=1e-5)
+    for name, weight in alone["weights"].items():
+        torch.testing.assert_close(ours["weights"][name], weight, atol=1e-5, rtol=1e-5, msg=name)
 
 
 @installed
