@@ -135,6 +135,7 @@ def trainer_of(config: Config, policy: Policy, world: Communicator, out: Path | 
             config.optim.optimizer,
             (config.optim.adam_beta1, config.optim.adam_beta2),
             config.optim.weight_decay,
+            config.optim.zero_stage,
         ),
     )
     engine = make_engine(config, policy, world, out)

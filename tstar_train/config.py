@@ -181,6 +181,9 @@ class OptimConfig:
     """Decay of AdamW's second moment per optimizer step."""
     weight_decay: Annotated[float, FROM_0] = 0.0
     """Decoupled weight decay of matrices, times the learning rate per step; norms and biases have none."""
+    zero_stage: Annotated[int, Range(1, 2)] = 1
+    """Stage of DeepSpeed's ZeRO with --learner deepspeed. 1: the processes share the optimizer's state, and gradients are summed once an
+    optimizer step; 2: they share gradients too, which are summed after each micro-batch."""
     warmup: Annotated[float, SHARE] = 0.0
     """Fraction of the training, at its start, over which the learning rate rises linearly; 0 to 1."""
     clip_low: Annotated[float, SHARE] = 0.2
@@ -440,7 +443,12 @@ RENAMED_VALUES = {"optim.precision": {"single": "float32", "half": "bfloat16"}}
 
 
 # Behaviour of runs from before an option existed, where that is not its default.
-DONE_BEFORE = {"graft.keep": "iteration", "optim.correction": "none", "tree.kl_tokens": "reply"}
+DONE_BEFORE = {
+    "graft.keep": "iteration",
+    "optim.correction": "none",
+    "optim.zero_stage": 2,
+    "tree.kl_tokens": "reply",
+}
 
 
 def with_present_names(record: dict[str, Any], part: str = "") -> dict[str, Any]:
@@ -483,8 +491,8 @@ class Config:
     GPU with FlashAttention; vllm: vLLM in the trainer's process, with its own copy of the weights; vllm-server: a vLLM server, on GPUs or a
     host of its own (docs/llm.md); or one of your own as module:Class (docs/adding_an_engine.md)."""
     learner: Literal["torch", "deepspeed"] = "torch"
-    """Learner: takes the optimizer steps. torch: AdamW, whole on every process; deepspeed: DeepSpeed's ZeRO-2, which shards optimizer state
-    and gradients over the processes (extra `deepspeed`)."""
+    """Learner: takes the optimizer steps. torch: the optimizer's state is whole on every process; deepspeed: DeepSpeed's ZeRO
+    (--optim.zero-stage), in which the processes share it (extra `deepspeed`)."""
     seed: int = 0
     """Seed of all random numbers of the run."""
     iterations: Annotated[int, FROM_0] = 160

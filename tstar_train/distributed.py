@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -35,6 +36,8 @@ T = TypeVar("T")
 
 # The watchdog ends waits, not gloo: it knows whether another rank makes progress.
 _NO_END = timedelta(days=365)
+# Number of entries of large tensors that the ranks exchange at a time: 256 MiB in float32.
+BUCKET = 1 << 26
 # First and longest pause between two looks at a call that other ranks have not joined yet.
 _POLL_SECONDS = (5e-5, 5e-3)
 
@@ -51,6 +54,13 @@ class Communicator(Protocol):
 
     def all_reduce(self, values: Tensor) -> Tensor:
         """Add up a tensor over the ranks, in place; every rank gets the same bits."""
+
+    def sum_of_shards(self, values: Tensor) -> Tensor:
+        """Add up a tensor over the ranks and return this rank's row of the sum.
+
+        Args:
+            values: one row per rank, shape (ranks, n).
+        """
 
     def gather(self, value: T) -> list[T]:
         """Gather every rank's value on the first rank, in order of rank; an empty list on the others."""
@@ -92,6 +102,10 @@ class SingleProcess:
     def all_reduce(self, values: Tensor) -> Tensor:
         """See ``Communicator``."""
         return values
+
+    def sum_of_shards(self, values: Tensor) -> Tensor:
+        """See ``Communicator``."""
+        return values[0].clone()
 
     def gather(self, value: T) -> list[T]:
         """See ``Communicator``."""
@@ -156,6 +170,7 @@ class ProcessGroup:
         self.size = size
         self.called = False
         self._failure: RankFailed | None = None
+        self._nccl = "nccl" in backend
         self._group: dist.ProcessGroup | None = None  # None: that of all ranks
         self.watch = Watchdog(rank, size, dist.PrefixStore("watch", store), 60 * minutes, complaint, end)
         card = os.environ.get("GLOO_SOCKET_IFNAME", "not set")
@@ -185,6 +200,23 @@ class ProcessGroup:
         """See ``Communicator``."""
         self._wait("a sum", lambda: dist.all_reduce(values, group=self._group, async_op=True))
         return values
+
+    def sum_of_shards(self, values: Tensor) -> Tensor:
+        """See ``Communicator``."""
+        mine = torch.empty_like(values[0])
+        for at in range(0, values.shape[1], BUCKET):
+            for rank in range(self.size):  # gloo's own scattered sum cannot be interrupted
+                part = values[rank, at : at + BUCKET].clone()
+                if values.is_cuda and not self._nccl:  # gloo sums a GPU's tensors only for all ranks
+                    self.all_reduce(part)
+                else:
+                    self._wait("a sum", partial(self._reduce, part, rank))
+                if rank == self.rank:
+                    mine[at : at + BUCKET] = part
+        return mine
+
+    def _reduce(self, part: Tensor, rank: int) -> Any:
+        return dist.reduce(part, dst=rank, group=self._group, async_op=True)
 
     def gather(self, value: T) -> list[T]:
         """See ``Communicator``."""
@@ -289,6 +321,7 @@ class _SecondGroup(ProcessGroup):
         self.rank, self.size, self.called = first.rank, first.size, False
         self.watch = first.watch
         self._failure = None
+        self._nccl = False
         self._group = dist.new_group(backend="gloo", timeout=_NO_END)
 
     def _watched(self, what: str) -> AbstractContextManager[None]:

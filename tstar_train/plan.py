@@ -175,7 +175,9 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
             made.update["AdamW's step beyond these"] = 4 * trained - freed
     copies = 1 if trained > PARTS_BELOW else 3
     made.update["gradient"] = copies * 4 * trained // shared
-    if zero:  # the bucket, and a copy for the all-reduce
+    if zero and config.optim.zero_stage == 1:  # this process' own, whole, beside its part of the sum
+        made.update["gradient"] += 4 * trained
+    elif zero:  # the bucket, and a copy for the all-reduce
         made.update["DeepSpeed's bucket"] = 2 * 4 * min(BUCKET, trained)
     made.sampled_tokens = rows * _turns(config) * config.rollout.max_tokens
     if _plays_again(config):
@@ -350,6 +352,7 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
             "--optim.gradient-checkpointing": not config.optim.gradient_checkpointing,
             "--lora.rank 32": not config.lora.rank,
             "--learner deepspeed with more processes": config.learner == "torch",
+            "--optim.zero-stage 2": config.learner == "deepspeed" and config.optim.zero_stage == 1,
             "--optim.micro-tokens 2048": config.optim.micro_tokens > 2048,
             "--rollout.context-tokens 2048": made.limit > 2048,
         }

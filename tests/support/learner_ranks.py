@@ -1,10 +1,10 @@
 """Optimizer steps of a learner over one or more ranks, as a program: python -m learner_ranks RANKS OUT SCENARIO...
 
-A scenario is ``torch`` or ``deepspeed``, what is trained, and after a slash what happens: ``deepspeed whole``, ``torch adapters``,
-``deepspeed whole/save``, ``deepspeed whole/load``, ``deepspeed whole/epochs`` (each batch twice), ``deepspeed whole/nan``,
-``deepspeed whole/large`` (its gradient as a large model's), ``deepspeed whole/decay`` (with weight decay).
-``alone torch whole`` is what the first rank does by itself over the whole batch. It writes what it measured to OUT. The ranks are forked
-after the imports, which take longer than all else.
+A scenario is ``torch``, ``deepspeed`` (ZeRO-2) or ``zero1``, what is trained, and after a slash what happens: ``deepspeed whole``, ``torch
+adapters``, ``deepspeed whole/save``, ``deepspeed whole/load``, ``deepspeed whole/epochs`` (each batch twice), ``deepspeed whole/nan``,
+``deepspeed whole/large`` (its gradient as a large model's), ``deepspeed whole/decay`` (with weight decay). ``alone torch whole`` is what
+the first rank does by itself over the whole batch. It writes what it measured to OUT. The ranks are forked after the imports, which take
+longer than all else.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 
 from scripts.studies.small_models import small_model
+from tstar_train import distributed
 from tstar_train.distributed import ProcessGroup, SingleProcess, dealt
 from tstar_train.finite import NotFinite
 from tstar_train.learner import deepspeed
@@ -40,7 +41,7 @@ from tstar_train.types import Branch, Graft, TokenSequence
 
 STEPS, SAVED = 6, 3
 # Small models: several exchanges, the last of them not full.
-references._BUCKET, torch_learner._BUCKET = 10_000, 10_000
+references.BUCKET, torch_learner.BUCKET, distributed.BUCKET = 10_000, 10_000, 10_000
 DECAY = OptimizerOptions(betas=(0.8, 0.9), weight_decay=2.0)
 
 
@@ -57,7 +58,8 @@ def learner_of(optimizer, kind, world, options=None):
     if critic is not None:
         with torch.no_grad():
             critic.head.weight.fill_(0.01)
-    cls = DeepSpeedLearner if optimizer == "deepspeed" else TorchLearner
+    cls = TorchLearner if optimizer == "torch" else DeepSpeedLearner
+    options = (options or OptimizerOptions())._replace(zero_stage=1 if optimizer == "zero1" else 2)
     return cls(
         model,
         reference,

@@ -1,4 +1,4 @@
-"""Learner on DeepSpeed's ZeRO-2: optimizer state and gradients are sharded over the ranks."""
+"""Learner on DeepSpeed's ZeRO: optimizer state is sharded over the ranks, with stage 2 gradients too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from tstar_envs import MissingExtra
 from tstar_train.distributed import Communicator, RankFailed
-from tstar_train.finite import NotFinite
+from tstar_train.finite import NotFinite, checked_norm
 from tstar_train.learner.base import PolicyLearner
 from tstar_train.learner.batch import MicroBatch
 from tstar_train.learner.optimizers import decayed
@@ -36,6 +36,7 @@ class Zero:
         world: communicator whose process group is used.
         device: device of the parameters.
         betas: decay of AdamW's moments.
+        stage: 2 sums and shards the gradient at each backward pass; 1 accumulates it here and sums it when it is taken.
     """
 
     def __init__(
@@ -44,9 +45,11 @@ class Zero:
         world: Communicator,
         device: torch.device,
         betas: tuple[float, float],
+        stage: int,
     ) -> None:
         self._world = world
         self._device = device
+        self._sums: list[Tensor] = []
         # DeepSpeed's own AdamW would be compiled first.
         client = torch.optim.AdamW([dict(group) for group in groups], lr=0.0, betas=betas, weight_decay=0.0)
         # Only trained parameters: frozen layers and buffers are not handed to DeepSpeed.
@@ -57,12 +60,23 @@ class Zero:
                 dist.init_process_group(_backend(device), store=dist.HashStore(), rank=0, world_size=1)
                 atexit.register(_leave)
             self._engine = deepspeed.initialize(
-                model=holder, optimizer=client, config=_OPTIONS, dist_init_required=False
+                model=holder, optimizer=client, config=_options(stage), dist_init_required=False
             )[0]
         self._zero = self._engine.optimizer
         # The learner clips; DeepSpeed would compute the norm in float64 over the whole gradient at once.
         self._zero.compute_grad_norm = False
         self._engine.set_gradient_accumulation_boundary(False)
+        if stage == 1:
+            for n, part in enumerate(self._zero.single_partition_of_fp32_groups):
+                self._sums.append(torch.zeros(world.size, part.numel(), device=device))
+                for parameter, at in self._places(n):
+                    own = self._sums[n].view(-1)[at : at + parameter.numel()].view(parameter.shape)
+                    parameter.register_post_accumulate_grad_hook(partial(_move_gradient, own))
+
+    @property
+    def sums(self) -> list[Tensor]:
+        """Own gradient of this rank so far, one float32 vector per group; none with stage 2."""
+        return self._sums
 
     def backward(self, loss: Tensor, last: bool = False) -> None:
         """Accumulate a loss's gradient, summed over the ranks; all ranks call it, over the same layers.
@@ -76,7 +90,14 @@ class Zero:
         self._engine.backward(loss * self._world.size, scale_wrt_gas=False)
 
     def take(self) -> list[Tensor]:
-        """Return this rank's shard of the accumulated gradient, one float32 vector per group, and clear it."""
+        """Return this rank's shard of the accumulated gradient, one float32 vector per group, and clear it.
+
+        With stage 1 this sums it over the ranks, and all ranks call it.
+        """
+        if self._sums:
+            taken = [self._world.sum_of_shards(whole) for whole in self._sums]
+            self.forget()
+            return taken
         taken = []
         for n, part in enumerate(self._zero.single_partition_of_fp32_groups):
             flat, at = torch.zeros_like(part, dtype=torch.float32), 0
@@ -89,6 +110,8 @@ class Zero:
 
     def forget(self) -> None:
         """Clear the accumulated gradient."""
+        for whole in self._sums:
+            whole.zero_()
         self._zero.averaged_gradients, self._zero.all_grad_tensors = {}, {}
         self._zero.zero_grad(set_to_none=True)
 
@@ -160,21 +183,29 @@ class Zero:
         return ((p, p.storage_offset() - first) for p in self._zero.bit16_groups[group])
 
 
-_OPTIONS: dict[str, Any] = {
-    "train_micro_batch_size_per_gpu": 1,  # required, but only DeepSpeed's data loader uses it
-    "gradient_accumulation_steps": 1,
-    "gradient_clipping": 0.0,  # the learner clips, after checking that the norm is finite
-    "zero_allow_untested_optimizer": True,
-    "communication_data_type": "fp32",
-    "data_types": {"grad_accum_dtype": "fp32"},
-    "zero_optimization": {
-        "stage": 2,
-        "reduce_bucket_size": BUCKET,
-        "contiguous_gradients": True,
-        "overlap_comm": False,
-        "round_robin_gradients": False,
-    },
-}
+def _move_gradient(own: Tensor, parameter: Tensor) -> None:
+    """Add a parameter's gradient to its place among the float32 sums."""
+    if parameter.grad is not None:
+        own += parameter.grad
+        parameter.grad = None
+
+
+def _options(stage: int) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": 1,  # required, but only DeepSpeed's data loader uses it
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": 0.0,  # the learner clips, after checking that the norm is finite
+        "zero_allow_untested_optimizer": True,
+        "communication_data_type": "fp32",
+        "zero_optimization": {
+            "stage": stage,
+            "reduce_bucket_size": BUCKET,
+            "contiguous_gradients": stage == 2,
+            "overlap_comm": False,
+            "round_robin_gradients": False,
+        },
+    }
+    return options | ({"data_types": {"grad_accum_dtype": "fp32"}} if stage == 2 else {})
 
 
 def import_deepspeed(device: torch.device) -> Any:
@@ -249,7 +280,14 @@ class DeepSpeedLearner(PolicyLearner):
         self._clipped = [n for n, _ in split]
         self._rates = [rates[n] for n in self._clipped]
         self._numbers = [_numbers(group["params"], self._parameters) for _, group in split]
-        self._zero = Zero([group for _, group in split], self._world, self.model.device, self._options.betas)
+        self._zero = Zero(
+            [group for _, group in split],
+            self._world,
+            self.model.device,
+            self._options.betas,
+            self._options.zero_stage,
+        )
+        self._once = self._options.zero_stage == 1
         self.gradient: list[Tensor] | None = None
         # As in ``TorchLearner``: the norms of the parts are not worth another copy of a large gradient.
         self._whole = sum(p.numel() for p in self._parameters) > PARTS_BELOW
@@ -258,7 +296,7 @@ class DeepSpeedLearner(PolicyLearner):
         self._ended = False
         self._broken: list[Tensor] = []
         self._order: list[int] = []
-        for number, parameter in enumerate(self._parameters):
+        for number, parameter in enumerate(() if self._once else self._parameters):
             parameter.register_hook(partial(self._seen, number))
 
     @property
@@ -268,13 +306,16 @@ class DeepSpeedLearner(PolicyLearner):
 
     def backward(self, loss: Tensor) -> None:
         """See ``Learner``."""
+        if self._once:
+            loss.backward()
+            return
         if self._ended or not self._vote(more=True):  # another rank has failed: all ranks are about to raise
             return
         self._together(loss)
 
     def abandon(self) -> None:
         """See ``Learner``."""
-        if not self._ended:
+        if not self._ended and not self._once:
             self._vote(failed=True)
 
     def discard(self) -> None:
@@ -285,6 +326,10 @@ class DeepSpeedLearner(PolicyLearner):
 
     def end_part(self, what: str) -> None:
         """See ``Learner``; the rank whose own gradient has NaN or infinite values raises."""
+        for own in self._zero.sums:
+            checked_norm(own, f"the gradient of the {what} loss")
+        if self._once:
+            return
         while not self._ended and self._vote():
             self._together(self._nothing())
         self._ended = True
@@ -388,7 +433,8 @@ class DeepSpeedLearner(PolicyLearner):
 
     def _taken(self) -> list[Tensor]:
         """Take the gradient summed since the last call: this rank's shard of each group."""
-        self._together(self._nothing(), last=True)
+        if not self._once:
+            self._together(self._nothing(), last=True)
         part = self._zero.take()
         self._begin()
         return part

@@ -19,11 +19,13 @@ class OptimizerOptions(NamedTuple):
         name: ``adamw``; or ``muon`` for matrices within layers, with AdamW for the rest.
         betas: decay of AdamW's two moments per step.
         weight_decay: decoupled weight decay of weights with two or more dimensions; biases and norms have none.
+        zero_stage: stage of DeepSpeed's ZeRO, 1 or 2.
     """
 
     name: Literal["adamw", "muon"] = "adamw"
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.0
+    zero_stage: int = 1
 
 
 def layer_matrices(model: nn.Module) -> list[nn.Parameter]:

@@ -13,11 +13,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from tstar_train.distributed import Communicator, SingleProcess
+from tstar_train.distributed import BUCKET, Communicator, SingleProcess
 from tstar_train.learner.batch import MicroBatch, forward
-
-# Number of elements that the ranks exchange at a time.
-_BUCKET = 1 << 25
 
 
 class Reference(Protocol):
@@ -182,7 +179,7 @@ class Shards:
         ranks = range(self._world.size)
         dtype = max((p.dtype for p in self._parameters), key=lambda dtype: dtype.itemsize)
         device = self._parameters[0].device
-        step = max(2, _BUCKET // self._world.size // 2 * 2)
+        step = max(2, BUCKET // self._world.size // 2 * 2)
         for at in range(0, self._size, step):
             # Every rank's elements from ``at`` on, side by side; those of other ranks are zero bits, so that the sum is exact.
             bucket = torch.zeros(len(ranks), step, dtype=dtype, device=device)
@@ -201,8 +198,8 @@ class Shards:
         if self._world.size == 1:
             return self._split(self._part)
         whole = torch.empty(self._starts[-1]) if self._world.rank == 0 else None
-        for at in range(0, self._size, _BUCKET):
-            parts = self._world.gather(self._part[at : at + _BUCKET].cpu())
+        for at in range(0, self._size, BUCKET):
+            parts = self._world.gather(self._part[at : at + BUCKET].cpu())
             for rank, part in enumerate(parts):
                 first = rank * self._size + at
                 if whole is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tstar_train.distributed import Communicator
+from tstar_train.distributed import BUCKET, Communicator
 from tstar_train.finite import checked_norm
 from tstar_train.learner.base import PolicyLearner
 from tstar_train.learner.optimizers import Optimizers, layer_matrices
@@ -76,9 +76,6 @@ class MasterWeights:
 PARTS_BELOW = 50_000_000
 
 
-_BUCKET = 1 << 26  # number of gradient entries that the ranks sum at a time: 256 MiB
-
-
 def sum_in_buckets(world: Communicator, tensors: Sequence[Tensor]) -> None:
     """Sum tensors over the ranks, in place; few large sums take less time than one for each tensor.
 
@@ -86,10 +83,10 @@ def sum_in_buckets(world: Communicator, tensors: Sequence[Tensor]) -> None:
         world: communicator between the ranks.
         tensors: contiguous, of one dtype and device, the same shapes on every rank.
     """
-    pieces = [piece for tensor in tensors for piece in tensor.view(-1).split(_BUCKET)]
+    pieces = [piece for tensor in tensors for piece in tensor.view(-1).split(BUCKET)]
     while pieces:
         count, entries = 0, 0
-        while count < len(pieces) and (not count or entries + pieces[count].numel() <= _BUCKET):
+        while count < len(pieces) and (not count or entries + pieces[count].numel() <= BUCKET):
             entries += pieces[count].numel()
             count += 1
         bucket, pieces = pieces[:count], pieces[count:]

@@ -110,16 +110,18 @@ class Measured(dict):
 
     def __missing__(self, scenario):
         kind = "adapters" if "adapters" in scenario else "whole"
-        scenarios = [f"deepspeed {kind}{how}" for how in ("", "/save", "/load", "/large")]
+        ways = ("", "/save", "/load", "/large")
+        scenarios = [f"{what} {kind}{how}" for what in ("deepspeed", "zero1") for how in ways]
         scenarios += [f"torch {kind}", f"alone torch {kind}"]
         if kind == "whole":
             scenarios += [f"torch half{how}" for how in ("", "/save", "/load")]
             scenarios += ["alone torch half", "torch whole/large", "alone torch whole/large"]
-            scenarios += [f"deepspeed whole/{how}" for how in ("nan", "nan gradient", "empty")]
+            faults = ("nan", "nan gradient", "empty")
+            scenarios += [f"{what} whole/{how}" for what in ("deepspeed", "zero1") for how in faults]
             scenarios.append("alone torch whole/empty")
             scenarios += [
                 f"{what} whole/{how}"
-                for what in ("deepspeed", "torch", "alone torch")
+                for what in ("deepspeed", "zero1", "torch", "alone torch")
                 for how in ("epochs", "decay")
             ]
         (self.folder / "store2").unlink(missing_ok=True)  # where the ranks met before
@@ -128,7 +130,7 @@ class Measured(dict):
 
 
 @installed
-@pytest.mark.parametrize("optimizer", ["torch", "deepspeed"])
+@pytest.mark.parametrize("optimizer", ["torch", "deepspeed", "zero1"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_ranks_take_the_steps_of_one_process(two, optimizer, kind):
     """Seven rows and one to three pairs in small micro-batches: the ranks have different numbers of them, and sometimes none."""
@@ -137,7 +139,7 @@ def test_two_ranks_take_the_steps_of_one_process(two, optimizer, kind):
 
 
 @installed
-@pytest.mark.parametrize("optimizer", ["torch", "deepspeed"])
+@pytest.mark.parametrize("optimizer", ["torch", "deepspeed", "zero1"])
 def test_two_ranks_take_two_epochs_as_one_process(two, optimizer):
     twice, once = two[1][f"{optimizer} whole/epochs"], two[1][f"{optimizer} whole"]
     require_same(twice, two[1]["alone torch whole/epochs"])
@@ -168,7 +170,7 @@ def test_the_gradient_of_a_large_model_is_summed_in_buckets(two):
 
 
 @installed
-@pytest.mark.parametrize("optimizer", ["torch", "deepspeed"])
+@pytest.mark.parametrize("optimizer", ["torch", "deepspeed", "zero1"])
 def test_two_ranks_decay_weights_as_one_process(two, optimizer):
     decayed, plain = two[1][f"{optimizer} whole/decay"], two[1][f"{optimizer} whole"]
     require_same(decayed, two[1]["alone torch whole/decay"])
@@ -176,10 +178,11 @@ def test_two_ranks_decay_weights_as_one_process(two, optimizer):
 
 
 @installed
+@pytest.mark.parametrize("optimizer", ["deepspeed", "zero1"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_gradient_of_a_large_model_is_the_same_without_copies(two, kind):
-    """Its parts are summed by DeepSpeed until the step, and their norms are not known."""
-    large, alone = two[1][f"deepspeed {kind}/large"], two[1][f"alone torch {kind}"]
+def test_the_gradient_of_a_large_model_is_the_same_without_copies(two, optimizer, kind):
+    """Its parts are summed until the step, and their norms are not known."""
+    large, alone = two[1][f"{optimizer} {kind}/large"], two[1][f"alone torch {kind}"]
     for got, wanted in zip(large["metrics"], alone["metrics"], strict=True):
         for name in ("base_gradient_norm", "surgical_gradient_norm"):
             assert math.isnan(got[name]) or got[name] == wanted[name] == 0.0  # there were no pairs
@@ -226,18 +229,21 @@ def test_a_step_of_a_large_model_takes_few_gradients():
 
 
 @installed
+@pytest.mark.parametrize("optimizer", ["deepspeed", "zero1"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_checkpoint_of_two_ranks_goes_on_at_two(two, kind):
-    require_same(two[1][f"deepspeed {kind}/load"], two[1][f"alone torch {kind}"], last=3)
-    mine, gone_on = two[1][f"deepspeed {kind}"]["weights"], two[1][f"deepspeed {kind}/load"]["weights"]
+def test_a_checkpoint_of_two_ranks_goes_on_at_two(two, optimizer, kind):
+    whole, again = two[1][f"{optimizer} {kind}"], two[1][f"{optimizer} {kind}/load"]
+    require_same(again, two[1][f"alone torch {kind}"], last=3)
+    mine, gone_on = whole["weights"], again["weights"]
     assert all(torch.equal(mine[name], gone_on[name]) for name in mine), "bit for bit, with the same number"
 
 
 @installed
+@pytest.mark.parametrize("optimizer", ["deepspeed", "zero1"])
 @pytest.mark.parametrize("how", ["nan", "nan gradient"])
-def test_what_is_no_number_stops_all_ranks_before_the_step(two, how):
+def test_what_is_no_number_stops_all_ranks_before_the_step(two, optimizer, how):
     """It arises on the last rank, in its second step; the first one, which has the files, gets it with its rows."""
-    result = two[1][f"deepspeed whole/{how}"]
+    result = two[1][f"{optimizer} whole/{how}"]
     message, rows = result["error"]
     assert "NaN" in message and rows >= 3
     assert result["steps"] == 1 and all(
@@ -246,10 +252,12 @@ def test_what_is_no_number_stops_all_ranks_before_the_step(two, how):
 
 
 @installed
-def test_a_step_without_a_gradient_moves_nothing(two):
-    assert two[1]["deepspeed whole/empty"]["steps"] == 5
-    assert two[1]["deepspeed whole/empty"]["metrics"][1]["gradient_norm"] == 0.0
-    require_same(two[1]["deepspeed whole/empty"], two[1]["alone torch whole/empty"])
+@pytest.mark.parametrize("optimizer", ["deepspeed", "zero1"])
+def test_a_step_without_a_gradient_moves_nothing(two, optimizer):
+    empty = two[1][f"{optimizer} whole/empty"]
+    assert empty["steps"] == 5
+    assert empty["metrics"][1]["gradient_norm"] == 0.0
+    require_same(empty, two[1]["alone torch whole/empty"])
 
 
 @installed
