@@ -36,12 +36,13 @@ def module_state(module: nn.Module) -> dict[str, Tensor]:
     return {k: v.detach() for k, v in module.state_dict().items() if not tied(module, k)}
 
 
-def read_tensors(path: Path, expected: Collection[str]) -> dict[str, Tensor]:
+def read_tensors(path: Path, expected: Collection[str], mapped: bool = False) -> dict[str, Tensor]:
     """Read the tensors of a file.
 
     Args:
         path: a safetensors file.
         expected: tensor names that the file must have, and no others.
+        mapped: True to map the file, of which only what is used is then read; values are not checked.
 
     Raises:
         BadData: its tensor names differ.
@@ -55,7 +56,8 @@ def read_tensors(path: Path, expected: Collection[str]) -> dict[str, Tensor]:
         loaded = {}
         for name in file.keys():  # noqa: SIM118  # no mapping
             loaded[name] = file.get_tensor(name)
-            require_finite(loaded[name], f"{path}, {name}")
+            if not mapped:
+                require_finite(loaded[name], f"{path}, {name}")
             progress.advance()
     return loaded
 
@@ -192,6 +194,9 @@ class PolicyLearner(ABC):
         optimizer: options of the optimizer.
     """
 
+    # True if a rank needs only a part of the optimizer's state.
+    _reads_part = False
+
     def __init__(
         self,
         model: PreTrainedModel,
@@ -300,11 +305,15 @@ class PolicyLearner(ABC):
             load_module(self.model, folder / "policy.safetensors")
         if self.critic is not None:
             load_module(self.critic, folder / "critic.safetensors")
-        names = self._master_names()
-        self._restore_master_weights(read_tensors(folder / "masters.safetensors", names) if names else {})
+        names, path = self._master_names(), folder / "masters.safetensors"
+        self._restore_master_weights(read_tensors(path, names, mapped=self._reads_part) if names else {})
         if self.average is not None:
             self.average.restore(read_tensors(folder / "reference.safetensors", self._reference_names()))
-        self._restore_optimizer(torch.load(folder / "optimizer.pt", weights_only=True, map_location="cpu"))
+        self._restore_optimizer(
+            torch.load(
+                folder / "optimizer.pt", weights_only=True, map_location="cpu", mmap=self._reads_part or None
+            )
+        )
 
     def _parts(self) -> Iterator[tuple[str, dict[str, Tensor]]]:
         """Yield (file name, tensors) of each file of ``state``; ``policy`` loads as a model."""

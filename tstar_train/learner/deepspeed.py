@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from tstar_envs import MissingExtra
 from tstar_train.distributed import Communicator, RankFailed
-from tstar_train.finite import NotFinite, checked_norm
+from tstar_train.finite import NotFinite, checked_norm, require_finite
 from tstar_train.learner.base import PolicyLearner
 from tstar_train.learner.batch import MicroBatch
 from tstar_train.learner.optimizers import decayed
@@ -135,12 +135,10 @@ class Zero:
         return self._whole(group, self._zero.single_partition_of_fp32_groups[group].detach())
 
     def restore_master_weights(self, group: int, weights: Sequence[Tensor]) -> None:
-        """Restore the result of ``master_weights``; the parameters are set to these weights, rounded to their dtype."""
+        """Restore this rank's part of the result of ``master_weights``; the parameters themselves are restored before."""
         part = self._zero.single_partition_of_fp32_groups[group]
         with torch.no_grad():
             part.copy_(self._mine(group, weights))
-            for parameter, weight in zip(self._zero.bit16_groups[group], weights, strict=True):
-                parameter.copy_(weight)
 
     def moments(self, group: int) -> dict[str, Any]:
         """Gather AdamW's state of a group on rank 0; all ranks call it.
@@ -170,12 +168,15 @@ class Zero:
         return [flat[at : at + p.numel()].view(p.shape).clone() for p, at in self._places(group)]
 
     def _mine(self, group: int, tensors: Sequence[Tensor]) -> Tensor:
-        """Select this rank's shard of one tensor per parameter, on the CPU."""
+        """Copy this rank's shard of one tensor per parameter, on the CPU; no more of them is read."""
         size = self._zero.single_partition_of_fp32_groups[group].numel()
-        flat = torch.zeros(size * self._world.size)
+        first, mine = size * self._world.rank, torch.zeros(size)
         for (parameter, at), tensor in zip(self._places(group), tensors, strict=True):
-            flat[at : at + parameter.numel()] = tensor.flatten()
-        return flat[size * self._world.rank : size * (self._world.rank + 1)].clone()
+            start, end = max(at, first), min(at + parameter.numel(), first + size)
+            if start < end:
+                mine[start - first : end - first] = tensor.reshape(-1)[start - at : end - at]
+        require_finite(mine, "the checkpoint's optimizer state")
+        return mine
 
     def _places(self, group: int) -> Iterator[tuple[nn.Parameter, int]]:
         """Yield each parameter of a group with its offset in the group's storage."""
@@ -267,6 +268,8 @@ class DeepSpeedLearner(PolicyLearner):
     Raises:
         MissingExtra: deepspeed is not installed.
     """
+
+    _reads_part = True
 
     def _set_up(self, groups: list[list[torch.nn.Parameter]], rates: list[float]) -> None:
         self._parameters = [p for group in groups for p in group]
@@ -481,7 +484,7 @@ class DeepSpeedLearner(PolicyLearner):
 
     def _restore_master_weights(self, state: dict[str, Tensor]) -> None:
         half = iter(state.values())
-        weights = [next(half) if p.dtype.itemsize < 4 else p.detach().cpu().clone() for p in self._parameters]
+        weights = [next(half) if p.dtype.itemsize < 4 else p.detach() for p in self._parameters]
         for n, numbers in enumerate(self._numbers):
             self._zero.restore_master_weights(n, [weights[number] for number in numbers])
 
