@@ -10,7 +10,7 @@ import os
 import pickle
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 from safetensors import SafetensorError
 
-from tstar_envs import BadData, TStarError, UnknownOption, find_entry, parse_options, read_json, write_whole
+from tstar_envs import BadData, TStarError, UnknownOption, find_entry, read_json, write_whole
 from tstar_envs.redaction import HIDDEN, without_secrets
 from tstar_train.ahead import QUEUE
 from tstar_train.config import ENVIRONMENT_OPTIONS, Config, with_present_names
@@ -27,6 +27,8 @@ from tstar_train.grafting import GraftDataset
 from tstar_train.loop import Trainer, share_of_episodes, share_of_minutes, share_of_turns
 from tstar_train.policy.files import check_files, sha256_of
 from tstar_train.policy.model import save_description, save_renamed
+from tstar_train.presets import option_for_each, with_environment_options
+from tstar_train.rollout.stream import Estimates
 from tstar_train.stopping import hidden_options, option
 from tstar_train.tracking import RunFolder
 
@@ -64,7 +66,7 @@ def save_checkpoint(
     trainer: Trainer,
     progress: Progress,
     keep: int,
-    chosen: Callable[[int], int | None] | None = None,
+    chosen: Callable[[int], Collection[int]] | None = None,
 ) -> Path:
     """Write ``checkpoints/<iteration>`` under a run folder, then delete older ones beyond ``keep``.
 
@@ -75,7 +77,7 @@ def save_checkpoint(
         trainer: with a complete state (``trainer.whole``).
         progress: of the run.
         keep: number of latest checkpoints to keep.
-        chosen: maps an iteration to the best one validated until then; the best of kept checkpoints are kept too.
+        chosen: maps an iteration to the best ones validated until then; the best of kept checkpoints are kept too.
     """
     root = folder / "checkpoints"
     root.mkdir(parents=True, exist_ok=True)
@@ -94,7 +96,7 @@ def save_checkpoint(
         remove_checkpoint(final)
     partial.rename(final)
     found = sorted(p for p in root.iterdir() if p.name.isdigit())
-    spared = {chosen(int(p.name)) for p in found[-keep:]} if chosen is not None else set()
+    spared = {best for p in found[-keep:] for best in chosen(int(p.name))} if chosen is not None else set()
     for old in found[:-keep]:
         if int(old.name) not in spared:
             remove_checkpoint(old)
@@ -134,6 +136,7 @@ def _write(partial: Path, trainer: Trainer, progress: Progress) -> None:
         "grafted": sorted(trainer.grafted),
         "cursor": trainer.cursor,
         "turns": trainer.turns,
+        **({"estimates": trainer.estimates.record()} if trainer.config.curriculum == "success" else {}),
         "config": trainer.config.record(),
         "sha256": {p.name: sha256_of(p) for p in sorted(partial.iterdir())},
     }
@@ -289,6 +292,7 @@ def _load(trainer: Trainer, path: Path) -> None:
         # Older checkpoints do not hold the cursor; every iteration played as many tasks then.
         trainer.cursor = state.get("cursor", state["iteration"] * trainer.config.rollout.tasks_per_iteration)
         trainer.turns = state.get("turns", 0)
+        trainer.estimates = Estimates(state["estimates"] if trainer.config.curriculum == "success" else {})
         if trainer.sampler is not None:
             trainer.ahead.load(path / QUEUE, trainer.world)
     except _UNREADABLE as error:
@@ -300,51 +304,63 @@ def _load(trainer: Trainer, path: Path) -> None:
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux, <fcntl.h> and <linux/fs.h>
 
 
-def best_folder(out: Path) -> Path:
-    """Return the best checkpoint's folder."""
-    return out / "best"
+def best_folder(out: Path, env: str = "") -> Path:
+    """Return the best checkpoint's folder.
+
+    Args:
+        out: the run folder.
+        env: environment whose best is meant, in a run on several; "": the best of all together.
+    """
+    return out / (f"best-{find_entry(env).name}" if env else "best")
 
 
-def keep_best_checkpoint(out: Path, iteration: int) -> None:
+def keep_best_checkpoint(out: Path, iteration: int, env: str = "") -> None:
     """Replace ``best`` by a copy of ``checkpoints/<iteration>``, with hard links where possible.
 
     Args:
         out: the run folder.
         iteration: of an existing checkpoint.
+        env: see ``best_folder``.
     """
-    checkpoint, partial = _checkpoint(out, iteration), out / ".partial-best"
+    best = best_folder(out, env)
+    checkpoint, partial = _checkpoint(out, iteration), out / f".partial-{best.name}"
     remove_folder(partial)
     partial.mkdir()
     for file in checkpoint.iterdir():
         link(file, partial / file.name)
-    replace_folder(partial, best_folder(out))
+    replace_folder(partial, best)
 
 
-def restore_best_checkpoint(out: Path, iteration: int) -> None:
+def restore_best_checkpoint(out: Path, iteration: int, env: str = "") -> None:
     """Restore ``best`` to an iteration if it is another one's, after a kill or a resume from an earlier checkpoint.
+
+    Args:
+        out: the run folder.
+        iteration: of the best weights.
+        env: see ``best_folder``.
 
     Raises:
         BadCheckpoint: it, or the checkpoint to copy, is damaged.
     """
     try:
-        found = read_json(best_folder(out) / "state.json").get("iteration")
+        found = read_json(best_folder(out, env) / "state.json").get("iteration")
     except TStarError:  # missing or no state, and so no checkpoint
         found = None
     if found == iteration:
-        verified_best_checkpoint(out, iteration)
+        verified_best_checkpoint(out, iteration, env)
         return
     lost = f"the weights of iteration {iteration}, which validation chose, are lost: restore that folder, or start a new run"
     read_state(_checkpoint(out, iteration), iteration, lost)
-    keep_best_checkpoint(out, iteration)
+    keep_best_checkpoint(out, iteration, env)
 
 
-def verified_best_checkpoint(out: Path, iteration: int) -> Path:
-    """Return the best checkpoint's folder after verifying all its files.
+def verified_best_checkpoint(out: Path, iteration: int, env: str = "") -> Path:
+    """Return the best checkpoint's folder after verifying all its files; arguments as in ``restore_best_checkpoint``.
 
     Raises:
         BadCheckpoint: it is damaged, or of another iteration.
     """
-    path = best_folder(out)
+    path = best_folder(out, env)
     read_state(
         path, iteration, f"delete it, and --resume {out} makes it again from {_checkpoint(out, iteration)}"
     )
@@ -454,17 +470,19 @@ def with_secrets(config: Config, given: Mapping[str, Sequence[str]], out: Path) 
     Raises:
         UnknownOption: a secret is missing, or a given option differs from the run's.
     """
-    for field in ENVIRONMENT_OPTIONS:
-        stored = getattr(config, field)
-        given_options = parse_options(find_entry(config.env), given.get(field, ()))
-        for name, value in given_options.items():
+    entries = [find_entry(env) for env in config.environments]
+    again = {
+        field: option_for_each(entries, option(field), given.get(field, ())) for field in ENVIRONMENT_OPTIONS
+    }
+    for env, field in ((env, field) for env in config.environments for field in ENVIRONMENT_OPTIONS):
+        stored = getattr(config.of(env), field)
+        for name, value in again[field].get(env, {}).items():
             if without_secrets({name: value}) != {name: stored.get(name)}:
                 raise UnknownOption(
                     f"--resume goes on with the run's own options and takes no others, got {option(field)} "
                     f"{name}={without_secrets(value, name)} where {out} has {stored.get(name)!r}; only secrets are given again"
                 )
-        parts: dict[str, Any] = {field: {**stored, **given_options}}
-        config = replace(config, **parts)
+    config = with_environment_options(config, *again.values())
     missing = hidden_options(config)
     if missing:
         raise UnknownOption(
@@ -519,7 +537,7 @@ def _extend(out: Path, checkpoint: Path, state: dict[str, Any], config: Config) 
     rest = {
         key: value
         for key, value in recorded.items()
-        if key not in ("after", "difference", "ci_low", "ci_high", "chosen")
+        if key not in ("after", "difference", "ci_low", "ci_high", "by_env", "chosen")
     }
     RunFolder(out, config).write("evaluation.json", rest)
     longer = {**state, "config": {**state["config"], "iterations": config.iterations}}
