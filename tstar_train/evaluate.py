@@ -222,12 +222,9 @@ def _measure_on(trainer: Trainer, tasks: Sequence[str], split: str | None, of: C
             f"{before + ended} of {all_of_them} episodes{whose} ended, turn {turn} of the others"
         )
 
-    episodes = play_held_out(trainer, tasks, split, config.samples, 1.0, "evaluation", on_turn(0), of)
-    greedy = (
-        play_held_out(trainer, tasks, split, 1, 0.0, "evaluation", on_turn(sampled), of)
-        if config.greedy
-        else []
-    )
+    play = play_held_out if of is trainer.config else partial(play_held_out, config=of)
+    episodes = play(trainer, tasks, split, config.samples, 1.0, "evaluation", on_turn(0))
+    greedy = play(trainer, tasks, split, 1, 0.0, "evaluation", on_turn(sampled)) if config.greedy else []
     groups = [episodes[start : start + config.samples] for start in range(0, len(episodes), config.samples)]
     return Measurement(
         per_task=[_mean([e.reward for e in group if not failed(e)]) for group in groups],

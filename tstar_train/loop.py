@@ -411,7 +411,7 @@ def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, timer: Pha
     tasks, turns = _sums(world, data)
     if trainer.config.curriculum == "success":
         outcomes = world.broadcast([outcome for part in world.gather(data.outcomes) for outcome in part])
-        trainer.estimates, data.outcomes = trainer.estimates.updated(outcomes), []
+        trainer.estimates, data.outcomes = trainer.estimates.updated(outcomes), ()
     parts = world.gather(data)
     data = IterationData.merge(parts) if parts else data
     trainer.cursor += tasks

@@ -463,7 +463,7 @@ class IterationData:
     work: KLWork = field(default_factory=KLWork)
     correction: CorrectionWork = field(default_factory=CorrectionWork)
     grown: float = 1.0
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: Sequence[Outcome] = ()
     lag: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
@@ -478,6 +478,7 @@ class IterationData:
         """Join the data of all ranks, in order of rank."""
         first = parts[0]
         whole = cls(first.number, first.done, first.temperature, pairs_age=first.pairs_age, lag=first.lag)
+        whole.grown = first.grown
         for part in parts:
             whole.groups += part.groups
             whole.failed += part.failed
@@ -488,7 +489,7 @@ class IterationData:
             whole.forks_failed += part.forks_failed
             whole.fork_error = part.fork_error or whole.fork_error
             whole.dropped_groups += part.dropped_groups
-            whole.outcomes += part.outcomes
+            whole.outcomes = [*whole.outcomes, *part.outcomes]
             whole.grafts.kept += part.grafts.kept
             whole.grafts.dropped += part.grafts.dropped
             whole.grafts.played_on += part.grafts.played_on

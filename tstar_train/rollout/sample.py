@@ -115,7 +115,7 @@ def sample_groups(
                 if (g := without_failed(trajectories[i * roots : (i + 1) * roots]))
             ]
             if config.curriculum == "success":
-                data.outcomes += [outcome_of(g) for g in groups]
+                data.outcomes = [*data.outcomes, *map(outcome_of, groups)]
             if config.forks:
                 again_of = {first + place + n: repeats[n] for n in range(len(mine))}
                 for env in config.environments:

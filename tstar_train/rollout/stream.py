@@ -248,7 +248,7 @@ def pool_size(tasks: int, grown: float, least: int) -> int:
         grown: progress of the curriculum, from 0 to 1.
         least: number of tasks per iteration.
     """
-    return min(tasks, max(least, math.ceil(tasks * (SHORTEST + (1 - SHORTEST) * grown))))
+    return min(tasks, max(least, math.ceil(round(tasks * (SHORTEST + (1 - SHORTEST) * grown), 9))))
 
 
 def course_metrics(config: Config, data: IterationData, known: Estimates) -> dict[str, Any]:
