@@ -93,8 +93,14 @@ class Validation:
                     f"{folder.path / VALIDATIONS}: no 'mean' of iteration {record['iteration']}: restore the file"
                 )
             self.means[record["iteration"]] = record["mean"]
+            parts = record.get("by_env")
             for env, means in self.means_of.items():
-                means[record["iteration"]] = record["by_env"][env]["mean"]
+                part = parts.get(env) if isinstance(parts, dict) else None
+                if not isinstance(part, dict) or not isinstance(part.get("mean"), int | float):
+                    raise BadData(
+                        f"{folder.path / VALIDATIONS}: no 'mean' of {env} at iteration {record['iteration']}: restore the file"
+                    )
+                means[record["iteration"]] = part["mean"]
         if records:
             restore_best_checkpoint(folder.path, self.best)
             for env, means in self.means_of.items():

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from tstar_envs import UnknownOption, cluster_bootstrap, find_entry
 from tstar_train.__main__ import main
+from tstar_train.agent import settings_seen
 from tstar_train.build import measured_tasks, stream_of
 from tstar_train.checkpoint import Progress, load_state, read_state, save_checkpoint, with_secrets
 from tstar_train.config import Config
@@ -219,6 +220,24 @@ def test_secrets_of_further_environments_are_in_no_file_and_given_again(tmp_path
     assert with_secrets(stored, again, tmp_path) == config
     with pytest.raises(UnknownOption, match="takes no others"):
         with_secrets(stored, {"env_options": ["nq:topk=3"]}, tmp_path)
+
+
+def test_an_agent_of_such_a_run_plays_with_the_options_of_its_environment(tmp_path):
+    config = make_config(
+        ["sokoban-easy", "sokoban-medium"], model="any", env_options={"observation": "grid_coords"}
+    )
+    options = {"env_options": {"observation": "grid"}, "training_options": {}}
+    config = dataclasses.replace(config, mix_options={"tstar/Sokoban-medium": options})
+    (tmp_path / "best-sokoban-medium").mkdir()
+    (tmp_path / "best-sokoban-medium" / "state.json").write_text("{}")
+    (tmp_path / "config.json").write_text(config.to_json())
+    seen = {
+        name: settings_seen(str(tmp_path / "best-sokoban-medium"), find_entry(name)).options.get(
+            "observation"
+        )
+        for name in ("sokoban-easy", "sokoban-medium", "sokoban-hard", "blocksworld-stack")
+    }
+    assert list(seen.values()) == ["grid_coords", "grid", "grid_coords", None]
 
 
 @pytest.mark.parametrize(
