@@ -686,7 +686,7 @@ def _series(curve: Curve, records: dict[int, Record]) -> tuple[list[Series], int
 
 def _value(record: Record, name: str) -> float | None:
     if name.startswith("by_env "):
-        _, env, figure = name.split(" ", 2)
+        env, _, figure = name.removeprefix("by_env ").rpartition(" ")
         return number(parts_by_env(record).get(env, {}).get(figure))
     if name != "dropped_total":
         return number(record.get(name))
