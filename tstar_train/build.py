@@ -154,8 +154,9 @@ def stream_of(config: Config) -> Tasks | Course:
         tasks[env] = training_tasks(made, config.of(env))
         if config.curriculum == "optimum":
             tasks[env] = from_the_shortest(made, tasks[env], env)
-    weights = config.mix or {config.env: 1.0}
-    return Course(tasks, Interleaving(weights), config.curriculum, size, config.seed)
+    return Course(
+        tasks, Interleaving(config.mix or dict.fromkeys(tasks, 1.0)), config.curriculum, size, config.seed
+    )
 
 
 def from_the_shortest(env: TextEnv[Any, Any], tasks: Sequence[str], name: str) -> list[str]:

@@ -545,7 +545,7 @@ class Config:
     @property
     def environments(self) -> list[str]:
         """Ids of all environments, the first one first."""
-        return list(self.mix) or [self.env]
+        return list(self.mix) or [find_entry(self.env).id if self.env else ""]
 
     @property
     def metric(self) -> str:

@@ -167,10 +167,11 @@ def with_environment_options(
         own: ``env_options`` by the environment's id.
         further: ``training_options``, in the same way.
     """
+    first = config.environments[0]
     return replace(
         config,
-        env_options={**config.env_options, **own.get(config.env, {})},
-        training_options={**config.training_options, **further.get(config.env, {})},
+        env_options={**config.env_options, **own.get(first, {})},
+        training_options={**config.training_options, **further.get(first, {})},
         mix_options={
             env: {
                 "env_options": {**options["env_options"], **own.get(env, {})},

@@ -160,7 +160,7 @@ def play_slots(
     Returns:
         Trajectories in order of ``tasks``, then member.
     """
-    envs = [task.env if isinstance(task, Slot) else config.env for task in tasks]
+    envs = [task.env if isinstance(task, Slot) else config.environments[0] for task in tasks]
     ids = [task.task if isinstance(task, Slot) else task for task in tasks]
     played: dict[int, list[Trajectory]] = {}
     for env in config.environments:

@@ -20,9 +20,12 @@ from tstar_train.build import measured_tasks, stream_of
 from tstar_train.checkpoint import Progress, load_state, read_state, save_checkpoint, with_secrets
 from tstar_train.config import Config
 from tstar_train.config_check import check
+from tstar_train.engines.local import LocalEngine
 from tstar_train.evaluate import Measurement, by_environment, measure, paired_difference
 from tstar_train.loop import iterate
 from tstar_train.presets import make_config, option_for_each, read_shares
+from tstar_train.rollout.collect import collect, play_on, training_specs
+from tstar_train.rollout.player import Sampling
 from tstar_train.rollout.stream import Slot
 from tstar_train.run import resume_run, train
 from tstar_train.stopping import hidden_options
@@ -99,6 +102,27 @@ def test_groups_are_of_one_environment_with_its_own_horizon_and_metrics():
     assert {env: part["groups"] for env, part in found.items()} == {IDS[0]: 2, IDS[1]: 1}
     assert (found[IDS[0]]["episode_length"], found[IDS[1]]["episode_length"]) == (6, 3)
     assert result.metrics["episode_length"] == 5 and result.metrics["curriculum_progress"] == 1.0
+
+
+def test_episodes_of_several_environments_are_played_on_together_as_each_alone():
+    config, policy = make_config(TWO, **TINY), random_policy()
+    engine, sampling = LocalEngine(policy), Sampling(8, 1.0, snapshots=True)
+    specs = training_specs(config, 1.0)
+    points = []
+    for task in ("hotpotqa-mini-train-0000", "nq-mini-train-0000", "hotpotqa-mini-train-0001"):
+        env = IDS["nq" in task]
+        options = {"size": 1, "split": "train", "seed": "s", "sampling": sampling}
+        points += [(t, 1) for t in collect(specs[env], engine, policy.codec, [task], **options)]
+
+    def ends(points, spec, seed):
+        found = play_on(points, spec, engine, policy.codec, split="train", seed=seed, sampling=sampling)
+        return [(t.episode.env, t.episode.task, [turn.reply for turn in t.turns]) for t in found]
+
+    together = ends(points, specs, "more")
+    assert [end[:2] for end in together] == [(t.episode.env, t.episode.task) for t, _ in points]
+    for env, places in ((IDS[0], (0, 2)), (IDS[1], (1,))):
+        alone = ends([points[n] for n in places], specs[env], f"more/{env}")
+        assert alone == [together[n] for n in places] and all(len(end[2]) == 2 for end in alone)
 
 
 def test_each_environment_is_measured_by_itself_and_together():
@@ -283,6 +307,18 @@ def test_streams_of_one_environment_stay_what_they_were():
     assert all(isinstance(task, str) and not isinstance(task, Slot) for task in stream_of(config).take(0, 5))
     own = dataclasses.replace(config, curriculum="success")
     assert own.mix == {} and own.environments == ["tstar/NQ"] and hasattr(stream_of(own), "at")
+
+
+def test_a_short_name_is_the_same_environment():
+    """What was played is known by the id, whatever name the options have."""
+    config = dataclasses.replace(make_config("hotpotqa", curriculum="success", **TINY), env="hotpotqa")
+    one = trainer(config, random_policy())
+    for number in range(2):
+        iterate(one, number)
+        one.whole = True
+    assert list(one.estimates.by_env) == [IDS[0]] and len(one.estimates.by_env[IDS[0]]) == 6
+    [slot] = one.stream.at(6, 0.0, one.estimates).take(6, 1)
+    assert slot.env == IDS[0]
 
 
 def lines(out):
