@@ -412,7 +412,7 @@ def _environment(source: Record) -> str | None:
     whole = sum(weights.values())
     if not whole:
         return source.get("env")
-    return ", ".join(f"{env} ({weight / whole:.0%})" for env, weight in weights.items())
+    return ", ".join(f"{env} ({text(weight / whole, 'share')})" for env, weight in weights.items())
 
 
 def _progress(run: Run) -> str:

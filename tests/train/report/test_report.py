@@ -338,7 +338,10 @@ def test_texts_and_big_trees_are_capped(tmp_path: Path) -> None:
 def test_each_environment_is_shown_by_itself_and_together(run: Path, tmp_path: Path) -> None:
     folder = make_run(tmp_path / "several", iterations=7, trees=1, validation=True, several=True)
     html = write_report(folder).read_text()
-    assert "tstar/HotpotQA (67%), tstar/NQ (33%)" in html and "held-out tasks, mean over environments" in html
+    assert (
+        "tstar/HotpotQA (66.7 %), tstar/NQ (33.3 %)" in html
+        and "held-out tasks, mean over environments" in html
+    )
     table = html[html.index("By environment") : html.index("By kind of task")]
     for part in (
         "tstar/HotpotQA (EM)",
