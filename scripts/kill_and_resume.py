@@ -54,6 +54,16 @@ FURTHER = {
     "forks": ("dapo", "--explore.share 0.5 --explore.first untried"),
     "forks-ways": ("hgpo", "--explore.share 0.5 --graft.source way --explore.weights reach --turns 150"),
     "ahead": ("dapo", "--rollout.ahead 1"),
+    "mix": (
+        "dapo",
+        "--env sokoban-easy --env sokoban-medium:0.5 --env-option horizon=6 --curriculum success --rollout.horizon-growth 2 "
+        "--rollout.tasks-per-iteration 6 --evaluation.validate-every 2 --evaluation.validation-tasks 2",
+    ),
+    "mix-ahead": (
+        "grpo",
+        "--env blocksworld-stack --env blocksworld-unstack:0.5 --env-option horizon=12 --curriculum optimum --rollout.ahead 1 "
+        "--rollout.tasks-per-iteration 6",
+    ),
     "all": (
         "grpo",
         "--env sokoban-easy --rollout.horizon 6 --explore.share 0.5 --explore.where policy --explore.credit graph "

@@ -143,8 +143,9 @@ def settings_seen(model: str, entry: EnvEntry) -> EnvRecipe:
         if (path / "state.json").is_file() and (folder / "config.json").is_file():
             config = Config.from_json(folder / "config.json")
             rollout = config.rollout
-            same = find_entry(config.env).family == entry.family
-            options = {k: v for k, v in config.env_options.items() if same and HIDDEN not in str(v)}
+            kin = [env for env in config.environments if find_entry(env).family == entry.family]
+            own = config.of(entry.id if entry.id in kin else kin[0]).env_options if kin else {}
+            options = {k: v for k, v in own.items() if HIDDEN not in str(v)}
             return EnvRecipe((), options, rollout.context, rollout.history, rollout.max_tokens)
     return EnvRecipe()
 

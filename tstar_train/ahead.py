@@ -138,7 +138,7 @@ def _part_of(parts: list[IterationData], world: Communicator) -> IterationData:
     whole = IterationData.merge(parts)
     groups, grafts = dealt(whole.groups, world), dealt(whole.grafts.kept, world)
     if world.rank:
-        whole = IterationData(whole.number, whole.done, whole.temperature, lag=whole.lag)
+        whole = IterationData(whole.number, whole.done, whole.temperature, grown=whole.grown, lag=whole.lag)
     whole.groups, whole.grafts.kept = groups, grafts
     return whole
 

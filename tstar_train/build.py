@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,9 +37,9 @@ from tstar_train.policy.model import (
     recompute_layers,
 )
 from tstar_train.presets import require_train_split
-from tstar_train.recipes.recipe import policy_name
+from tstar_train.recipes.recipe import built_in_policy
 from tstar_train.rollout.explore import require_listed
-from tstar_train.rollout.sample import TaskStream
+from tstar_train.rollout.stream import Course, Interleaving, Slot, Tasks, TaskStream
 
 VALIDATION = "valid"  # the split that weights are chosen by
 
@@ -59,7 +60,7 @@ def build(
     """
     config.keep_secrets()
     dtype = torch.bfloat16 if config.optim.dtype == "bfloat16" else torch.float32
-    policy = load_policy(config.model, policy_name(find_entry(config.env)), device_of(config), dtype)
+    policy = load_policy(config.model, built_in_policy(config), device_of(config), dtype)
     if config.lora.rank:
         add_adapters(policy.model, config.lora.rank, config.lora.alpha)
     limit = limit_of(config, policy.model.config)
@@ -139,15 +140,50 @@ def trainer_of(config: Config, policy: Policy, world: Communicator, out: Path | 
         ),
     )
     engine = make_engine(config, policy, world, out)
-    stream = TaskStream(
-        training_tasks(make_env(config), config), config.rollout.tasks_per_iteration, config.seed
-    )
-    trainer = Trainer(config, world, policy, engine, learner, algorithm, stream)
+    trainer = Trainer(config, world, policy, engine, learner, algorithm, stream_of(config))
     if config.rollout.ahead:
         # An engine that computes with the weights of the update gets a copy, in a process that has a core of its own.
         apart: Engine = EngineProcess(config, policy) if engine.shares_weights else engine
         trainer.sampler = replace(trainer, world=world.second(), engine=apart)
     return trainer
+
+
+def stream_of(config: Config) -> Tasks | Course:
+    """Make the stream of a run's training tasks.
+
+    Raises:
+        UnknownOption: there are too few, or the optimum of one is not known and the curriculum needs it.
+    """
+    size = config.rollout.tasks_per_iteration
+    if not config.mix and config.curriculum == "none":
+        return TaskStream(training_tasks(make_env(config), config), size, config.seed)
+    tasks: dict[str, list[str]] = {}
+    for env in config.environments:
+        made = make_env(config.of(env))
+        tasks[env] = training_tasks(made, config.of(env))
+        if config.curriculum == "optimum":
+            tasks[env] = from_the_shortest(made, tasks[env], env)
+    return Course(
+        tasks, Interleaving(config.mix or dict.fromkeys(tasks, 1.0)), config.curriculum, size, config.seed
+    )
+
+
+def from_the_shortest(env: TextEnv[Any, Any], tasks: Sequence[str], name: str) -> list[str]:
+    """Sort tasks by the length of their optimal solution; equal ones stay in order.
+
+    Raises:
+        UnknownOption: the optimum of a task is not known.
+    """
+    lengths = {}
+    for task in tasks:
+        info = called("the environment", EnvironmentFailed, env.reset, options={"task": task})[1]
+        lengths[task] = info.get("optimal_length")
+        if not isinstance(lengths[task], int | float):
+            raise UnknownOption(
+                f"--curriculum optimum orders tasks by the length of their optimal solution, which {name} does not give for {task}: use "
+                f"--curriculum success or none"
+            )
+    return sorted(tasks, key=lengths.__getitem__)
 
 
 def device_of(config: Config) -> str:
@@ -181,7 +217,7 @@ def processes_of(config: Config) -> int:
     if (
         device_of(config) != "cpu"
         or config.engine != "local"
-        or not has_few_parameters(config.model, policy_name(find_entry(config.env)))
+        or not has_few_parameters(config.model, built_in_policy(config))
     ):
         return 1
     # With sampling ahead each has a process beside it.
@@ -229,6 +265,28 @@ def training_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
         info = called("the environment", EnvironmentFailed, env.reset, options={"task": tasks[0]})[1]
         require_listed(config, config.env, info["admissible_actions"])
     return tasks
+
+
+def measured_tasks(config: Config) -> tuple[list[str | Slot], list[str | Slot]]:
+    """List what the run is measured on and validated on, as slots if it has several environments.
+
+    Raises:
+        UnknownOption: see ``make_env``, ``stream_of`` and ``validation_tasks``.
+    """
+    if config.curriculum == "optimum":
+        stream_of(config)
+    held_out: list[str | Slot] = []
+    validated: list[str | Slot] = []
+    for name in config.environments:
+        alone = config.of(name)
+        env = make_env(alone)
+        training_tasks(env, alone)  # refused here rather than by a process of its own
+        for tasks, found in (
+            (held_out, held_out_tasks(env, alone)),
+            (validated, validation_tasks(env, alone)),
+        ):
+            tasks += [Slot(name, task) for task in found] if config.mix else found
+    return held_out, validated
 
 
 def held_out_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:

@@ -11,7 +11,7 @@ import pickle
 import shlex
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from rich.console import Console
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
-from tstar_envs import BadData, TStarError, UnknownOption, find_entry, parse_options, read_json, write_whole
+from tstar_envs import BadData, TStarError, UnknownOption, find_entry, read_json, write_whole
 from tstar_envs.redaction import HIDDEN, without_secrets
 from tstar_train.ahead import QUEUE
 from tstar_train.config import ENVIRONMENT_OPTIONS, Config, with_present_names
@@ -30,6 +30,8 @@ from tstar_train.learner.state import LearnerState, copied, write_tensors
 from tstar_train.loop import Trainer, share_of_episodes, share_of_minutes, share_of_turns
 from tstar_train.policy.files import check_files, sha256_of
 from tstar_train.policy.model import Policy, by_file_names, renamed, save_description
+from tstar_train.presets import option_for_each, with_environment_options
+from tstar_train.rollout.stream import Estimates
 from tstar_train.stopping import hidden_options, option
 from tstar_train.tracking import RunFolder
 
@@ -100,6 +102,7 @@ def take_snapshot(trainer: Trainer, progress: Progress, copy: bool = False) -> S
         "grafted": sorted(trainer.grafted),
         "cursor": trainer.cursor,
         "turns": trainer.turns,
+        **({"estimates": trainer.estimates.record()} if trainer.config.curriculum == "success" else {}),
         "config": trainer.config.record(),
     }
     return Snapshot(
@@ -117,7 +120,7 @@ def save_checkpoint(
     trainer: Trainer,
     progress: Progress,
     keep: int,
-    chosen: Callable[[int], int | None] | None = None,
+    chosen: Callable[[int], Collection[int]] | None = None,
 ) -> Path:
     """Write a checkpoint now; see ``write_checkpoint``."""
     return write_checkpoint(folder, take_snapshot(trainer, progress), keep, chosen)
@@ -127,7 +130,7 @@ def write_checkpoint(
     folder: Path,
     snapshot: Snapshot,
     keep: int,
-    chosen: Callable[[int], int | None] | None = None,
+    chosen: Callable[[int], Collection[int]] | None = None,
 ) -> Path:
     """Write ``checkpoints/<iteration>`` under a run folder, then delete older ones beyond ``keep``.
 
@@ -137,7 +140,7 @@ def write_checkpoint(
         folder: of the run.
         snapshot: to write.
         keep: number of latest checkpoints to keep.
-        chosen: maps an iteration to the best one validated until then; the best of kept checkpoints are kept too.
+        chosen: maps an iteration to the best ones validated until then; the best of kept checkpoints are kept too.
 
     Raises:
         OSError: it could not be written; earlier ones are whole.
@@ -161,7 +164,7 @@ def write_checkpoint(
         remove_checkpoint(final)
     partial.rename(final)
     found = sorted(p for p in root.iterdir() if p.name.isdigit())
-    spared = {chosen(int(p.name)) for p in found[-keep:]} if chosen is not None else set()
+    spared = {best for p in found[-keep:] for best in chosen(int(p.name))} if chosen is not None else set()
     for old in found[:-keep]:
         if int(old.name) not in spared:
             remove_checkpoint(old)
@@ -179,7 +182,7 @@ class CheckpointWriter:
     """
 
     def __init__(
-        self, folder: Path, keep: int, chosen: Callable[[int], int | None], beside: bool = True
+        self, folder: Path, keep: int, chosen: Callable[[int], Collection[int]], beside: bool = True
     ) -> None:
         self._folder, self._keep, self._chosen, self._beside = folder, keep, chosen, beside
         self._thread: threading.Thread | None = None
@@ -414,6 +417,7 @@ def _load(trainer: Trainer, path: Path) -> None:
         # Older checkpoints do not hold the cursor; every iteration played as many tasks then.
         trainer.cursor = state.get("cursor", state["iteration"] * trainer.config.rollout.tasks_per_iteration)
         trainer.turns = state.get("turns", 0)
+        trainer.estimates = Estimates(state["estimates"] if trainer.config.curriculum == "success" else {})
         if trainer.sampler is not None:
             trainer.ahead.load(path / QUEUE, trainer.world)
     except _UNREADABLE as error:
@@ -425,51 +429,63 @@ def _load(trainer: Trainer, path: Path) -> None:
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux, <fcntl.h> and <linux/fs.h>
 
 
-def best_folder(out: Path) -> Path:
-    """Return the best checkpoint's folder."""
-    return out / "best"
+def best_folder(out: Path, env: str = "") -> Path:
+    """Return the best checkpoint's folder.
+
+    Args:
+        out: the run folder.
+        env: environment whose best is meant, in a run on several; "": the best of all together.
+    """
+    return out / (f"best-{find_entry(env).name}" if env else "best")
 
 
-def keep_best_checkpoint(out: Path, iteration: int) -> None:
+def keep_best_checkpoint(out: Path, iteration: int, env: str = "") -> None:
     """Replace ``best`` by a copy of ``checkpoints/<iteration>``, with hard links where possible.
 
     Args:
         out: the run folder.
         iteration: of an existing checkpoint.
+        env: see ``best_folder``.
     """
-    checkpoint, partial = _checkpoint(out, iteration), out / ".partial-best"
+    best = best_folder(out, env)
+    checkpoint, partial = _checkpoint(out, iteration), out / f".partial-{best.name}"
     remove_folder(partial)
     partial.mkdir()
     for file in checkpoint.iterdir():
         link(file, partial / file.name)
-    replace_folder(partial, best_folder(out))
+    replace_folder(partial, best)
 
 
-def restore_best_checkpoint(out: Path, iteration: int) -> None:
+def restore_best_checkpoint(out: Path, iteration: int, env: str = "") -> None:
     """Restore ``best`` to an iteration if it is another one's, after a kill or a resume from an earlier checkpoint.
+
+    Args:
+        out: the run folder.
+        iteration: of the best weights.
+        env: see ``best_folder``.
 
     Raises:
         BadCheckpoint: it, or the checkpoint to copy, is damaged.
     """
     try:
-        found = read_json(best_folder(out) / "state.json").get("iteration")
+        found = read_json(best_folder(out, env) / "state.json").get("iteration")
     except TStarError:  # missing or no state, and so no checkpoint
         found = None
     if found == iteration:
-        verified_best_checkpoint(out, iteration)
+        verified_best_checkpoint(out, iteration, env)
         return
     lost = f"the weights of iteration {iteration}, which validation chose, are lost: restore that folder, or start a new run"
     read_state(_checkpoint(out, iteration), iteration, lost)
-    keep_best_checkpoint(out, iteration)
+    keep_best_checkpoint(out, iteration, env)
 
 
-def verified_best_checkpoint(out: Path, iteration: int) -> Path:
-    """Return the best checkpoint's folder after verifying all its files.
+def verified_best_checkpoint(out: Path, iteration: int, env: str = "") -> Path:
+    """Return the best checkpoint's folder after verifying all its files; arguments as in ``restore_best_checkpoint``.
 
     Raises:
         BadCheckpoint: it is damaged, or of another iteration.
     """
-    path = best_folder(out)
+    path = best_folder(out, env)
     read_state(
         path, iteration, f"delete it, and --resume {out} makes it again from {_checkpoint(out, iteration)}"
     )
@@ -579,17 +595,19 @@ def with_secrets(config: Config, given: Mapping[str, Sequence[str]], out: Path) 
     Raises:
         UnknownOption: a secret is missing, or a given option differs from the run's.
     """
-    for field in ENVIRONMENT_OPTIONS:
-        stored = getattr(config, field)
-        given_options = parse_options(find_entry(config.env), given.get(field, ()))
-        for name, value in given_options.items():
+    entries = [find_entry(env) for env in config.environments]
+    again = {
+        field: option_for_each(entries, option(field), given.get(field, ())) for field in ENVIRONMENT_OPTIONS
+    }
+    for env, field in ((env, field) for env in config.environments for field in ENVIRONMENT_OPTIONS):
+        stored = getattr(config.of(env), field)
+        for name, value in again[field].get(env, {}).items():
             if without_secrets({name: value}) != {name: stored.get(name)}:
                 raise UnknownOption(
                     f"--resume goes on with the run's own options and takes no others, got {option(field)} "
                     f"{name}={without_secrets(value, name)} where {out} has {stored.get(name)!r}; only secrets are given again"
                 )
-        parts: dict[str, Any] = {field: {**stored, **given_options}}
-        config = replace(config, **parts)
+    config = with_environment_options(config, *again.values())
     missing = hidden_options(config)
     if missing:
         raise UnknownOption(
@@ -644,7 +662,7 @@ def _extend(out: Path, checkpoint: Path, state: dict[str, Any], config: Config) 
     rest = {
         key: value
         for key, value in recorded.items()
-        if key not in ("after", "difference", "ci_low", "ci_high", "chosen")
+        if key not in ("after", "difference", "ci_low", "ci_high", "by_env", "chosen")
     }
     RunFolder(out, config).write("evaluation.json", rest)
     longer = {**state, "config": {**state["config"], "iterations": config.iterations}}

@@ -6,7 +6,6 @@ Modules that import torch are imported where they are needed: it takes seconds, 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import difflib
 import os
 from collections.abc import Sequence
@@ -17,16 +16,23 @@ from typing import TYPE_CHECKING
 import tyro
 from rich.console import Console
 
-from tstar_envs import UnknownOption, find_entry, list_envs, parse_options, refuse_repeats
+from tstar_envs import UnknownOption, find_entry, list_envs, refuse_repeats
 from tstar_train.config import RENAMED_OPTIONS, RENAMED_VALUES, Config
 from tstar_train.config_check import flag, options
 from tstar_train.output import Output
-from tstar_train.presets import LARGE, chosen, with_choices
+from tstar_train.presets import (
+    LARGE,
+    chosen_for,
+    option_for_each,
+    read_shares,
+    with_choices,
+    with_environment_options,
+)
 
 if TYPE_CHECKING:
     from tstar_train.distributed import Communicator
 
-_USAGE = """python -m tstar_train --env ENV [options]
+_USAGE = """python -m tstar_train --env ENV [--env ENV:WEIGHT ...] [options]
        python -m tstar_train --resume RUN [--iterations N]
        python -m tstar_train warmstart --env ENV --out FOLDER"""
 
@@ -90,7 +96,7 @@ def with_present_options(arguments: Sequence[str]) -> tuple[list[str], list[str]
 
 
 # Of others the last one counts, so that a script's can be overruled.
-_ONCE = ("--env", "--model", "--out", "--resume")
+_ONCE = ("--model", "--out", "--resume")
 
 
 def _take_rank(known: argparse.Namespace, rest: Sequence[str], console: Output) -> None:
@@ -129,12 +135,13 @@ def _lead(
     if known.resume is not None:
         _resume(known, rest, console, torchrun)
         return
-    if known.env is None:
+    if not known.env:
         raise UnknownOption(
             f"which environment? --env {{{','.join(e.name for e in list_envs())}}}  (or --resume RUN)"
         )
-    entry = find_entry(known.env)
-    preset, reason = chosen(entry, known.model, known.preset, known.recipe)
+    shares = read_shares(known.env)
+    entries = [share.entry for share in shares]
+    preset, reason = chosen_for(shares, known.model, known.preset, known.recipe)
     preset = for_choices(preset, rest)
     config, unknown = tyro.cli(
         Config, default=preset, args=rest, return_unknown_args=True, prog="python -m tstar_train --env ENV"
@@ -144,16 +151,11 @@ def _lead(
     console.print(reason, highlight=False)
     if config.tstar and config.tree.nodes == "state":
         console.print(_BY_STATE, highlight=False)
-    own = parse_options(entry, known.env_option, {"split": "--split"})
-    further = parse_options(
-        entry, known.training_option, {"split": "--split", "horizon": "--rollout.horizon"}
-    )
-    config = dataclasses.replace(
-        config,
-        env=entry.id,
-        env_options={**config.env_options, **own},
-        training_options={**config.training_options, **further},
-    )
+    elsewhere = {"split": "--split"}
+    own = option_for_each(entries, "--env-option", known.env_option, elsewhere)
+    elsewhere["horizon"] = "--rollout.horizon"
+    further = option_for_each(entries, "--training-option", known.training_option, elsewhere)
+    config = with_environment_options(config, own, further)
     if known.dry_run:
         from tstar_train.plan import dry_run
 
@@ -198,7 +200,11 @@ def _first_options() -> argparse.ArgumentParser:
     )
     which = parser.add_argument_group("what and where")
     which.add_argument(
-        "--env", metavar="ENV", help="environment to train on: " + ", ".join(e.name for e in list_envs())
+        "--env",
+        metavar="ENV[:WEIGHT]",
+        action="append",
+        help="environment to train on; may be repeated, then each has its share of the tasks by its weight (default: 1): "
+        + ", ".join(e.name for e in list_envs()),
     )
     which.add_argument(
         "--model",
@@ -238,14 +244,15 @@ def _first_options() -> argparse.ArgumentParser:
     )
     which.add_argument(
         "--env-option",
-        metavar="KEY=VALUE",
+        metavar="[ENV:]KEY=VALUE",
         action="append",
         default=[],
-        help="option of the environment, for example topk=1; may be repeated",
+        help="option of the environment, for example topk=1; may be repeated; of several environments it is for all that have it, or for "
+        "ENV alone",
     )
     which.add_argument(
         "--training-option",
-        metavar="KEY=VALUE",
+        metavar="[ENV:]KEY=VALUE",
         action="append",
         default=[],
         help="option of the environment in training only; evaluation does not use it; may be repeated",
@@ -256,9 +263,9 @@ def _first_options() -> argparse.ArgumentParser:
 def _print_help(first: argparse.ArgumentParser, known: argparse.Namespace, arguments: Sequence[str]) -> None:
     """Print the help of both groups of options; with an environment, the defaults are those of its preset."""
     print(first.format_help())
-    env = known.env
+    env = " and ".join(known.env or []) or None
     preset = (
-        chosen(find_entry(env), known.model, known.preset, known.recipe)[0]
+        chosen_for(read_shares(known.env), known.model, known.preset, known.recipe)[0]
         if env is not None
         else Config(env=list_envs()[0].id)
     )
@@ -313,7 +320,7 @@ def _no_such_option(given: str, config: Config) -> str:
     names += [
         flag(name)
         for name, _, _ in options(config)
-        if name not in ("env", "model", "env_options", "training_options")
+        if name not in ("env", "model", "env_options", "training_options", "mix", "mix_options")
     ]
     return (
         f"no option {given!r}; {_guess(given, names)} All with their defaults: python -m tstar_train --help"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 
 import tyro
 
-from tstar_envs import UnknownOption, read_json
+from tstar_envs import UnknownOption, find_entry, read_json
 from tstar_envs.redaction import keep_named_secret, without_secrets
 
 
@@ -254,6 +254,9 @@ class RolloutConfig:
     """Earlier turns that the policy reads with --rollout.context step."""
     horizon: Annotated[int | None, FROM_1] = None
     """Maximum number of steps of a training episode; None: the environment's own horizon, which evaluation always uses."""
+    horizon_growth: Annotated[int | None, FROM_1] = None
+    """Maximum number of steps at the start of the run. It grows in proportion to the run's progress to the full training horizon, which it
+    reaches after --curriculum-until of the run. None: the full horizon from the start."""
     invalid_penalty: Annotated[float, FROM_0] = 0.0
     """Penalty subtracted from the advantage of the tokens of an invalid action."""
     revisit_penalty: Annotated[float, FROM_0] = 0.0
@@ -456,7 +459,7 @@ def with_present_names(record: dict[str, Any], part: str = "") -> dict[str, Any]
     present: dict[str, Any] = {}
     for key, value in record.items():
         name = f"{part}{key}"
-        if not part and isinstance(value, dict) and key not in ENVIRONMENT_OPTIONS:
+        if not part and isinstance(value, dict) and key not in _WITH_OPTIONS:
             value = with_present_names(value, f"{key}.")
         elif isinstance(value, str):
             value = RENAMED_VALUES.get(name, {}).get(value, value)
@@ -469,6 +472,8 @@ def with_present_names(record: dict[str, Any], part: str = "") -> dict[str, Any]
 
 
 ENVIRONMENT_OPTIONS = ("env_options", "training_options")  # fields of ``Config``
+# Fields of ``Config`` with keys that are no options' names, and values that may hold secrets.
+_WITH_OPTIONS = (*ENVIRONMENT_OPTIONS, "mix", "mix_options")
 # Field of ``Config`` -> its name on the command line, where that differs: --engine is an option itself.
 FLAG_PARTS = {"server": "engine"}
 
@@ -524,6 +529,12 @@ class Config:
     """PyTorch device, for example cpu or cuda:0; auto: a CUDA GPU if there is one, else the CPU."""
     split: str = "train"
     """Split that the training tasks come from."""
+    curriculum: Literal["none", "success", "optimum"] = "none"
+    """Order of the training tasks. none: shuffled passes over all; success: more often those that the policy solves about half of the time,
+    by the episodes so far; optimum: those with a short optimal solution first, for Sokoban and Blocksworld (docs/curricula.md)."""
+    curriculum_until: Annotated[float, ABOVE_0_TO_1] = 0.5
+    """Share of the run after which --curriculum optimum draws from all tasks and --rollout.horizon-growth ends; above 0 up to 1. The run's
+    progress counts iterations, and --episodes or --turns where they are given, but no minutes."""
     wandb: str | None = None
     """Project of Weights & Biases to log to as well; with WANDB_MODE=offline the logs stay on this machine."""
     env_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
@@ -531,6 +542,12 @@ class Config:
     training_options: Annotated[dict[str, Any], tyro.conf.Suppress] = field(default_factory=dict)
     """Further options of the environment while training only (Sokoban: ``end_when_lost``, ``reward=shaped``); evaluation goes
     without them. On the command line: --training-option KEY=VALUE, repeatable."""
+    mix: Annotated[dict[str, float], tyro.conf.Suppress] = field(default_factory=dict)
+    """Weights of all environments by id, the first one's included; empty with one. On the command line: --env ENV:WEIGHT, repeatable."""
+    mix_options: Annotated[dict[str, dict[str, dict[str, Any]]], tyro.conf.Suppress] = field(
+        default_factory=dict
+    )
+    """``env_options`` and ``training_options`` of the further environments, by id. On the command line: --env-option ENV:KEY=VALUE."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     tree: TreeConfig = field(default_factory=TreeConfig)
     graft: GraftConfig = field(default_factory=GraftConfig)
@@ -547,6 +564,30 @@ class Config:
     hgpo: HGPOConfig = field(default_factory=HGPOConfig)
     graphgpo: GraphGPOConfig = field(default_factory=GraphGPOConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+
+    @property
+    def environments(self) -> list[str]:
+        """Ids of all environments, the first one first."""
+        return list(self.mix) or [find_entry(self.env).id if self.env else ""]
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric: success, or score if an environment has one, of which success is a special case."""
+        metrics = {find_entry(env).metric for env in self.environments}
+        return metrics.pop() if len(metrics) == 1 else "score"
+
+    def of(self, env: str) -> Config:
+        """Return the options of a run on one of the environments alone.
+
+        Args:
+            env: id, of ``environments``.
+        """
+        if not self.mix:
+            return self
+        own = {name: getattr(self, name) for name in ENVIRONMENT_OPTIONS}
+        own = own if env == self.env else {name: self.mix_options[env][name] for name in ENVIRONMENT_OPTIONS}
+        alone: dict[str, Any] = {**own, "env": env, "mix": {}, "mix_options": {}}
+        return dataclasses.replace(self, **alone)
 
     @property
     def needs_reference(self) -> bool:
@@ -588,13 +629,13 @@ class Config:
     def record(self) -> dict[str, Any]:
         """All options for files: secrets in the environment's options are replaced by ``***``."""
         record = dataclasses.asdict(self)
-        for name in ENVIRONMENT_OPTIONS:
+        for name in _WITH_OPTIONS:
             record[name] = without_secrets(record[name])
         return record
 
     def keep_secrets(self) -> None:
         """Keep secrets in the environment's options out of all that this process prints and writes."""
-        for name in ENVIRONMENT_OPTIONS:
+        for name in _WITH_OPTIONS:
             keep_named_secret("", getattr(self, name))
 
     @classmethod

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
-from tstar_envs import MissingExtra, UnknownOption
+from tstar_envs import MissingExtra, UnknownOption, find_entry
 from tstar_envs.redaction import redacted
 from tstar_train.algorithms import ALGORITHMS, algorithm_class
 from tstar_train.config import FLAG_PARTS, Config, ServerConfig, range_of
@@ -36,7 +36,10 @@ def check(config: Config) -> None:
             raise UnknownOption(f"{flag(name)} must be {valid}{words}, got {value}")
         if value == math.inf and not valid.infinite:
             raise UnknownOption(f"{flag(name)} must be a finite number, got {value}")
-    _check_horizon(config)
+    _check_mix(config)
+    for env in config.environments:
+        _check_horizon(config.of(env))
+    _check_growth(config)
     _check_algorithm(config)
     _check_graph(config)
     _check_ahead(config)
@@ -174,10 +177,50 @@ def _check_url(url: str) -> None:
 def _check_horizon(config: Config) -> None:
     """Check horizons: a number of steps and a multiple of each task's optimum cannot be compared."""
     own, wanted = config.env_options.get("horizon"), config.rollout.horizon
+    if isinstance(own, str) and config.rollout.horizon_growth is not None:
+        raise UnknownOption(
+            f"--rollout.horizon-growth {config.rollout.horizon_growth} counts steps, --env-option horizon={own} is a multiple of each "
+            "task's optimum: leave one out, or give --env-option horizon=STEPS"
+        )
     if isinstance(own, str) and wanted is not None:
         raise UnknownOption(
             f"--rollout.horizon {wanted} counts steps, --env-option horizon={own} is a multiple of each task's optimum: "
             "give --rollout.horizon None, which trains with the multiple too, or --env-option horizon=STEPS"
+        )
+
+
+def _check_mix(config: Config) -> None:
+    """Check the weights and options of several environments."""
+    if not config.mix:
+        return
+    wrong = [
+        env for env, weight in config.mix.items() if not is_a(weight, float) or not 0 < weight < math.inf
+    ]
+    if wrong:
+        raise UnknownOption(
+            f"--env {wrong[0]}: the weight must be a finite number above 0, got {config.mix[wrong[0]]!r}"
+        )
+    others = [env for env in config.mix if env != config.env]
+    if len(others) + 1 != len(config.mix) or set(others) != set(config.mix_options):
+        raise UnknownOption(
+            f"mix has {', '.join(config.mix)}, and must have {config.env} and the environments of mix_options: use make_config([...])"
+        )
+
+
+def _check_growth(config: Config) -> None:
+    """Check that the horizon of an environment grows."""
+    first, wanted = config.rollout.horizon_growth, config.rollout.horizon
+    if first is None or not config.env:  # a recipe's, which names no environment
+        return
+    full = 0
+    for env in config.environments:
+        alone = config.of(env)
+        own = {**alone.env_options, **alone.training_options}.get("horizon") or find_entry(env).horizon
+        full = max(full, own if wanted is None else min(own, wanted))
+    if first >= full:
+        raise UnknownOption(
+            f"--rollout.horizon-growth {first} is where the horizon begins, and training episodes have at most {full} steps: give less, "
+            f"or leave it out"
         )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from tstar_train.loop import Trainer
 from tstar_train.report import FEW_TASKS
 from tstar_train.rollout.collect import EnvSpec, collect, sampling_of
 from tstar_train.rollout.sample import stop_if_most_failed
+from tstar_train.rollout.stream import Slot
 from tstar_train.types import failed, overlong
 
 
@@ -38,6 +40,7 @@ class Measurement:
         solved_per_task: as ``per_task``, for success; empty in records of older versions.
         greedy_solved_per_task: as ``greedy_per_task``, for success.
         overlong: number of episodes whose context left no room for a reply; they count with reward 0.
+        envs: environment of each task, in a run on several: figures are then means over environments. Else empty.
     """
 
     per_task: list[float | None]
@@ -47,6 +50,35 @@ class Measurement:
     solved_per_task: list[float | None] = field(default_factory=list)
     greedy_solved_per_task: list[float | None] = field(default_factory=list)
     overlong: int = 0
+    envs: list[str] = field(default_factory=list)
+
+    @classmethod
+    def joined(cls, parts: Mapping[str, Measurement]) -> Measurement:
+        """Join the measurements of several environments; kinds get the environment's name."""
+        whole = cls([], [])
+        for env, part in parts.items():
+            name = find_entry(env).name
+            whole.kinds += [f"{name}: {kind}" if kind else "" for kind in part.kinds]
+            for figures in ("per_task", "greedy_per_task", "solved_per_task", "greedy_solved_per_task"):
+                getattr(whole, figures).extend(getattr(part, figures))
+            whole.failed += part.failed
+            whole.overlong += part.overlong
+            whole.envs += [env] * len(part.per_task)
+        return whole
+
+    def by_env(self) -> dict[str, Measurement]:
+        """Return the measurement of each environment; lost and overlong episodes are known of all together only."""
+
+        def part(env: str) -> Measurement:
+            def own(values: list[Any]) -> list[Any]:
+                return [v for v, of in zip(values, self.envs, strict=True) if of == env] if values else []
+
+            whole = Measurement([], [])
+            for name in (name for name in _LISTS if name != "envs"):
+                setattr(whole, name, own(getattr(self, name)))
+            return whole
+
+        return {env: part(env) for env in dict.fromkeys(self.envs)}
 
     @classmethod
     def from_report(
@@ -64,14 +96,14 @@ class Measurement:
         """
         if not isinstance(record, dict):
             raise BadData(f"{where}: a measurement is expected, found {record!r:.40}")
-        lists = {f.name: record.get(f.name, []) for f in fields(cls) if f.name not in ("failed", "overlong")}
+        lists = {name: record.get(name, []) for name in _LISTS}
         for name, values in lists.items():
-            kinds = str if name == "kinds" else (int, float, type(None))
+            kinds = str if name in ("kinds", "envs") else (int, float, type(None))
             if not isinstance(values, list) or not all(
                 isinstance(v, kinds) and not isinstance(v, bool) for v in values
             ):
                 raise BadData(
-                    f"{where}: {name!r} of a measurement is not a list of {'names' if name == 'kinds' else 'numbers'}"
+                    f"{where}: {name!r} of a measurement is not a list of {'names' if name in ('kinds', 'envs') else 'numbers'}"
                 )
         counts = {name: record.get(name, 0) for name in ("failed", "overlong")}
         if not all(type(count) is int for count in counts.values()):
@@ -84,34 +116,51 @@ class Measurement:
 
     @property
     def mean(self) -> float:
-        """Mean over tasks at temperature 1."""
-        return _mean(self.per_task) or 0.0
+        """Mean over tasks at temperature 1; of several environments, the mean of their means (so are all figures)."""
+        return self._over_tasks(self.per_task) or 0.0
 
     @property
     def greedy(self) -> float | None:
         """Mean over tasks of the greedy episodes, None if there are none."""
-        return _mean(self.greedy_per_task)
+        return self._over_tasks(self.greedy_per_task)
 
     @property
     def success(self) -> float | None:
         """Mean success over tasks at temperature 1; None if it is not known."""
-        return _mean(self.solved_per_task)
+        return self._over_tasks(self.solved_per_task)
 
     @property
     def greedy_success(self) -> float | None:
         """Mean success of the greedy episodes; None if it is not known."""
-        return _mean(self.greedy_solved_per_task)
+        return self._over_tasks(self.greedy_solved_per_task)
+
+    def _over_tasks(self, values: Sequence[float | None]) -> float | None:
+        parts = _by_env(values, self.envs) if values else {}
+        return _mean([_mean(part) for part in parts.values()])
 
     def report(self) -> dict[str, Any]:
         """Return the entry of ``evaluation.json``."""
-        low, high = cluster_bootstrap([[value] for value in self.per_task if value is not None])
-        figures = {"mean": self.mean, "ci_low": low, "ci_high": high, "greedy": self.greedy}
+        record = asdict(self)
+        if not self.envs:
+            del record["envs"]
+        by_env = {env: part.figures() for env, part in self.by_env().items()}
         return {
-            **figures,
+            **self.figures(),
+            "by_kind": self.by_kind(),
+            **({"by_env": by_env} if by_env else {}),
+            **record,
+        }
+
+    def figures(self) -> dict[str, float | None]:
+        """Return the means, with the interval of the one at temperature 1."""
+        _, low, high = _mean_with_interval(self.per_task, self.envs)
+        return {
+            "mean": self.mean,
+            "ci_low": low,
+            "ci_high": high,
+            "greedy": self.greedy,
             "success": self.success,
             "greedy_success": self.greedy_success,
-            "by_kind": self.by_kind(),
-            **asdict(self),
         }
 
     def by_kind(self) -> dict[str, dict[str, Any]]:
@@ -130,21 +179,37 @@ class Measurement:
         }
 
 
-def measure(trainer: Trainer, tasks: Sequence[str], split: str | None = None) -> Measurement:
+_LISTS = [f.name for f in fields(Measurement) if f.name not in ("failed", "overlong")]
+
+
+def measure(trainer: Trainer, tasks: Sequence[str | Slot], split: str | None = None) -> Measurement:
     """Play held-out tasks at temperature 1 and greedily. All ranks call it; the first gets the measurement.
 
     Random numbers are the same for every policy and run, so that differences are paired.
 
     Args:
         trainer: its policy plays.
-        tasks: ids.
+        tasks: ids; slots in a run on several environments, those of each together.
         split: of the tasks; None: the evaluation split.
 
     Raises:
         InfrastructureError: most episodes failed.
     """
     trainer.ahead.wait()  # its engine may be this one
-    config = trainer.config.evaluation
+    if not trainer.config.mix:
+        return _measure_on(trainer, [str(task) for task in tasks], split, trainer.config)
+    slots = [task for task in tasks if isinstance(task, Slot)]
+    return Measurement.joined(
+        {
+            env: _measure_on(trainer, [s.task for s in slots if s.env == env], split, trainer.config.of(env))
+            for env in trainer.config.environments
+        }
+    )
+
+
+def _measure_on(trainer: Trainer, tasks: Sequence[str], split: str | None, of: Config) -> Measurement:
+    """Measure on one environment, with the options of a run on it alone."""
+    config = of.evaluation
     split = split or config.split
     mine = len(dealt(tasks, trainer.world))
     sampled = mine * config.samples
@@ -157,10 +222,9 @@ def measure(trainer: Trainer, tasks: Sequence[str], split: str | None = None) ->
             f"{before + ended} of {all_of_them} episodes{whose} ended, turn {turn} of the others"
         )
 
-    episodes = play_held_out(trainer, tasks, split, config.samples, 1.0, "evaluation", on_turn(0))
-    greedy = (
-        play_held_out(trainer, tasks, split, 1, 0.0, "evaluation", on_turn(sampled)) if config.greedy else []
-    )
+    play = play_held_out if of is trainer.config else partial(play_held_out, config=of)
+    episodes = play(trainer, tasks, split, config.samples, 1.0, "evaluation", on_turn(0))
+    greedy = play(trainer, tasks, split, 1, 0.0, "evaluation", on_turn(sampled)) if config.greedy else []
     groups = [episodes[start : start + config.samples] for start in range(0, len(episodes), config.samples)]
     return Measurement(
         per_task=[_mean([e.reward for e in group if not failed(e)]) for group in groups],
@@ -181,6 +245,7 @@ def play_held_out(
     temperature: float,
     seed: str,
     on_turn: Callable[[int, int], None] | None = None,
+    config: Config | None = None,
 ) -> list[Episode]:
     """Play tasks without training, each rank its share; all ranks call it.
 
@@ -192,6 +257,7 @@ def play_held_out(
         temperature: of sampling; 0 is greedy.
         seed: of the samples; equal before and after training, so that their noise is shared.
         on_turn: called before each turn with this rank's number of finished episodes and the turn, from 1.
+        config: options with the environment to play; None: the run's own.
 
     Returns:
         On the first rank the episodes in order of task, then sample; on other ranks an empty list.
@@ -200,7 +266,7 @@ def play_held_out(
         InfrastructureError: most episodes of a batch failed.
         EngineMismatch: the engine did not load the policy's weights.
     """
-    config, engine = trainer.config, trainer.engine
+    config, engine = config or trainer.config, trainer.engine
     spec = EnvSpec(config.env, dict(config.env_options))
     mine = dealt(tasks, trainer.world)
     rows = max(1, config.rollout.max_sequences // samples)
@@ -238,6 +304,38 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
+def _by_env(values: Sequence[float | None], envs: Sequence[str]) -> dict[str, list[float | None]]:
+    """Group the values of tasks by environment; without environments all are one group."""
+    parts: dict[str, list[float | None]] = {}
+    for value, env in zip(values, envs or [""] * len(values), strict=True):
+        parts.setdefault(env, []).append(value)
+    return parts
+
+
+def _mean_with_interval(
+    values: Sequence[float | None], envs: Sequence[str] = ()
+) -> tuple[float, float, float]:
+    """Compute the mean of what is known with its 95 % interval over tasks, by a bootstrap.
+
+    The mean of several environments is that of their means, and its interval comes from theirs, which are independent (MOVER: Zou and
+    Donner 2008, doi:10.1002/sim.3095).
+    """
+    parts = [[v for v in part if v is not None] for part in _by_env(values, envs).values()]
+    parts = [part for part in parts if part]
+    if not parts:
+        return 0.0, 0.0, 0.0
+    means = [float(np.mean(part)) for part in parts]
+    intervals = [cluster_bootstrap([[value] for value in part]) for part in parts]
+    if len(parts) == 1:
+        return means[0], *intervals[0]
+    mean = float(np.mean(means))
+    below = math.sqrt(sum((m - low) ** 2 for m, (low, _) in zip(means, intervals, strict=True))) / len(parts)
+    above = math.sqrt(sum((high - m) ** 2 for m, (_, high) in zip(means, intervals, strict=True))) / len(
+        parts
+    )
+    return mean, mean - below, mean + above
+
+
 def _kind(episode: Episode) -> str:
     return str(episode.extra.get("kind", ""))
 
@@ -252,16 +350,38 @@ def differences(before: Measurement, after: Measurement) -> np.ndarray:
 
 
 def paired_difference(before: Measurement, after: Measurement) -> tuple[float, float, float]:
-    """Compute the paired difference of means with its 95 % interval, over tasks."""
-    difference = differences(before, after)
-    difference = difference[~np.isnan(difference)]
-    low, high = cluster_bootstrap([[gain] for gain in difference.tolist()])
-    return float(difference.mean()) if len(difference) else 0.0, low, high
+    """Compute the paired difference of means with its 95 % interval, over tasks; of several environments as their means."""
+    gains = [None if np.isnan(gain) else gain for gain in differences(before, after).tolist()]
+    return _mean_with_interval(gains, before.envs)
 
 
-def header(config: Config, held_out: Sequence[str]) -> dict[str, Any]:
+def by_environment(config: Config, before: Measurement, after: Measurement) -> dict[str, dict[str, Any]]:
+    """Compare two measurements for each environment of a run on several; empty for others."""
+    found: dict[str, dict[str, Any]] = {}
+    theirs = after.by_env()
+    for env, first in before.by_env().items():
+        second = theirs[env]
+        difference, low, high = paired_difference(first, second)
+        found[env] = {
+            "weight": config.mix[env],
+            "metric": find_entry(env).metric,
+            "tasks": len(first.per_task),
+            "before": first.mean,
+            "after": second.mean,
+            "difference": difference,
+            "ci_low": low,
+            "ci_high": high,
+            "greedy_before": first.greedy,
+            "greedy_after": second.greedy,
+            "success_before": first.success,
+            "success_after": second.success,
+        }
+    return found
+
+
+def header(config: Config, held_out: Sequence[object]) -> dict[str, Any]:
     """Make the content of ``evaluation.json``."""
-    metric = find_entry(config.env).metric
+    metric = config.metric
     return {
         "metric": metric,
         "split": config.evaluation.split,
@@ -289,15 +409,17 @@ def summarized(
         chosen: the measured weights, by ``Validation.report``; None: the last ones.
     """
     difference, low, high = paired_difference(before, after)
-    metric = find_entry(config.env).metric
+    metric = config.metric
     solved = {
         "success_before": before.success,
         "success_after": after.success,
         "greedy_success_before": before.greedy_success,
         "greedy_success_after": after.greedy_success,
     }
+    by_env = by_environment(config, before, after)
     return {
         "env": find_entry(config.env).id,
+        **({"by_env": by_env} if by_env else {}),
         "algo": config.algo,
         "tstar": config.tstar,
         "seed": config.seed,
@@ -334,7 +456,9 @@ def print_result(
     chosen: dict[str, Any] | None = None,
 ) -> None:
     """Print the result by kind of task, with the difference and notes; arguments as in ``summarized``."""
-    table = Table(title=f"{summary['env']}: {summary['metric']} on held-out tasks, temperature 1 (greedy)")
+    by_env = summary.get("by_env", {})
+    named = ", ".join(by_env) or summary["env"]
+    table = Table(title=f"{named}: {summary['metric']} on held-out tasks, temperature 1 (greedy)")
     for column in ("kind", "tasks", "before", "after"):
         table.add_column(column, justify="left" if column == "kind" else "right")
     theirs = after.by_kind()
@@ -345,8 +469,16 @@ def print_result(
             _percent(row["mean"], row["greedy"]),
             _percent(theirs[kind]["mean"], theirs[kind]["greedy"]),
         )
+    for env, row in by_env.items():
+        table.add_row(
+            f"all of {env}",
+            str(row["tasks"]),
+            _percent(row["before"], row["greedy_before"]),
+            _percent(row["after"], row["greedy_after"]),
+            style="bold",
+        )
     table.add_row(
-        "all",
+        "mean over environments" if by_env else "all",
         str(len(before.per_task)),
         _percent(before.mean, before.greedy),
         _percent(after.mean, after.greedy),
@@ -359,8 +491,15 @@ def print_result(
             style="yellow",
             highlight=False,
         )
+    for env, row in by_env.items():
+        console.print(
+            f"{env}: {row['metric']} {row['before']:.1%} -> {row['after']:.1%}, difference {row['difference']:+.1%} "
+            f"(95 % interval {row['ci_low']:+.1%} to {row['ci_high']:+.1%})",
+            highlight=False,
+        )
+    together = "mean over environments: " if by_env else ""
     console.print(
-        f"{summary['metric']} {summary['before']:.1%} -> {summary['after']:.1%}, difference {summary['difference']:+.1%} "
+        f"{together}{summary['metric']} {summary['before']:.1%} -> {summary['after']:.1%}, difference {summary['difference']:+.1%} "
         f"(95 % interval {summary['ci_low']:+.1%} to {summary['ci_high']:+.1%}, paired by task), "
         f"{counted(summary['iterations'], 'iteration')}, {summary['seconds'] / 60:.1f} min",
         highlight=False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
@@ -188,7 +188,7 @@ def _usable(codec: Codec, ids: list[int], failed_thought: str) -> tuple[list[int
 def verify(
     grafts: Grafts,
     lost: Sequence[Trajectory],
-    spec: EnvSpec,
+    spec: EnvSpec | Mapping[str, EnvSpec],
     engine: Engine,
     codec: Codec,
     *,
@@ -206,7 +206,7 @@ def verify(
     Args:
         grafts: changed in place.
         lost: for each kept graft, the trajectory of its rejected thought.
-        spec: the environment.
+        spec: the environment, or several by id.
         engine: engine that samples from the policy.
         codec: codec between turns and token ids.
         split: split of the tasks.

@@ -27,8 +27,9 @@ from tstar_train.learner.rows import correct, make_rows, weigh
 from tstar_train.learner.terms import SurgicalTerm
 from tstar_train.learner.update import Batching, UpdateStats, compute_old_logprobs_and_values, update
 from tstar_train.policy.model import Policy
-from tstar_train.rollout.collect import sampling_of, training_spec
-from tstar_train.rollout.sample import TaskStream, sample_groups
+from tstar_train.rollout.collect import sampling_of, training_specs
+from tstar_train.rollout.sample import sample_groups
+from tstar_train.rollout.stream import Course, Estimates, Tasks, course_metrics
 from tstar_train.tree import Divergence
 from tstar_train.types import Group, IterationData, KeptPair, Trajectory
 
@@ -83,6 +84,7 @@ class Trainer:
         learner: updates its weights.
         algorithm: computes the base advantages.
         stream: the training tasks.
+        estimates: success of the tasks so far, with ``--curriculum success``.
         cursor: number of tasks played.
         turns: number of sampled turns.
         grafted: (task, state key) of divergences that already produced a graft, for the metric of anchor reuse; on the first rank.
@@ -99,7 +101,8 @@ class Trainer:
     engine: Engine
     learner: Learner
     algorithm: Algorithm
-    stream: TaskStream
+    stream: Tasks | Course
+    estimates: Estimates = field(default_factory=lambda: Estimates({}))
     cursor: int = 0
     turns: int = 0
     grafted: set[tuple[str, str]] = field(default_factory=set)
@@ -114,7 +117,8 @@ class Trainer:
         if not self.config.tstar:
             return None
         sampling = sampling_of(self.config, data.temperature)
-        return TStar(self.config, self.engine, self.policy.codec, training_spec(self.config), sampling)
+        specs = training_specs(self.config, data.grown)
+        return TStar(self.config, self.engine, self.policy.codec, specs, sampling)
 
     def batching(self, data: IterationData) -> Batching:
         """Return this iteration's batching options."""
@@ -218,12 +222,14 @@ def sampled_ahead(
         ahead.start(partial(begin, sampler, number, passed), partial(_sample_apart, sampler), lag)
 
     if not ahead.waiting:
-        sampler.cursor, sampler.turns = trainer.cursor, trainer.turns
+        sampler.cursor, sampler.turns, sampler.estimates = trainer.cursor, trainer.turns, trainer.estimates
         start(number, 0)
     with raise_on_any_rank(trainer.world):
         data = ahead.take()
     tasks, turns = _sums(trainer.world, data)
     sampler.cursor, sampler.turns = trainer.cursor + tasks, trainer.turns + turns
+    # A curriculum knows the iterations that have finished, and so not the one that is trained on now.
+    sampler.estimates = trainer.estimates
     if (
         number + 1 < config.iterations
         and share_of_episodes(config, sampler.cursor) < 1
@@ -249,19 +255,20 @@ def begin(trainer: Trainer, number: int, passed: float) -> IterationData:
         sync_engine(trainer.policy, trainer.engine, trainer.learner.weights())
     config = trainer.config
     done = max(share_of_episodes(config, trainer.cursor), share_of_turns(config, trainer.turns), passed)
-    return IterationData(
-        number, done, trainer.algorithm.temperature(max(number / max(1, config.iterations - 1), done))
-    )
+    temperature = trainer.algorithm.temperature(max(number / max(1, config.iterations - 1), done))
+    grown = progress(config, number, trainer.cursor, trainer.turns)
+    return IterationData(number, done, temperature, grown=grown)
 
 
 def collect_groups(trainer: Trainer, data: IterationData) -> None:
     """Fill ``data.groups`` with trajectories."""
+    stream = trainer.stream
     data.groups = sample_groups(
         trainer.config,
         trainer.algorithm,
         trainer.engine,
         trainer.policy.codec,
-        trainer.stream,
+        stream.at(trainer.cursor, data.grown, trainer.estimates) if isinstance(stream, Course) else stream,
         trainer.cursor,
         trainer.world,
         data,
@@ -402,6 +409,9 @@ def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, timer: Pha
     data.episodes, data.pairs = [], ()  # no other rank needs the tokens' figures
     forget_beginnings(data.groups)
     tasks, turns = _sums(world, data)
+    if trainer.config.curriculum == "success":
+        outcomes = world.broadcast([outcome for part in world.gather(data.outcomes) for outcome in part])
+        trainer.estimates, data.outcomes = trainer.estimates.updated(outcomes), ()
     parts = world.gather(data)
     data = IterationData.merge(parts) if parts else data
     trainer.cursor += tasks
@@ -411,6 +421,7 @@ def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, timer: Pha
     made = [kept_pair(g) for g in data.grafts.kept]
     trainer.dataset = trainer.dataset.grown(made, trainer.config.graft.keep)
     metrics = summarize(trainer.config, data, stats, trainer.grafted, len(trainer.dataset))
+    metrics |= course_metrics(trainer.config, data, trainer.estimates)
     kept = {(g.group, g.worst_step) for g in data.grafts.kept}
     trainer.grafted |= {
         anchor(g, d)
@@ -448,6 +459,21 @@ def share_of_turns(config: Config, turns: int) -> float:
 def share_of_minutes(config: Config, seconds: float) -> float:
     """Compute the fraction of ``minutes`` used after so many seconds of training; 0 if time is not limited."""
     return seconds / (60 * config.minutes) if config.minutes is not None else 0.0
+
+
+def progress(config: Config, number: int, tasks: int, turns: int) -> float:
+    """Compute the progress of the curriculum and of the horizon's growth, from 0 to 1 at ``--curriculum-until``; no clock counts.
+
+    Args:
+        config: of the run.
+        number: of the iteration, from 0.
+        tasks: played before it.
+        turns: sampled before it.
+    """
+    done = max(
+        number / max(1, config.iterations), share_of_episodes(config, tasks), share_of_turns(config, turns)
+    )
+    return min(1.0, done / config.curriculum_until)
 
 
 def rate(config: Config, number: int, done: float = 0.0) -> float:

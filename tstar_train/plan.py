@@ -20,15 +20,7 @@ from tstar_envs import MissingData, find_entry
 from tstar_envs.utils import counted
 from tstar_train.algorithms import algorithm_class
 from tstar_train.algorithms.base import Algorithm
-from tstar_train.build import (
-    device_of,
-    held_out_tasks,
-    limit_of,
-    make_env,
-    processes_of,
-    training_tasks,
-    validation_tasks,
-)
+from tstar_train.build import device_of, limit_of, measured_tasks, processes_of
 from tstar_train.config import Config
 from tstar_train.config_check import check
 from tstar_train.engines.paged import paged_rows
@@ -40,7 +32,7 @@ from tstar_train.learner.torch import PARTS_BELOW
 from tstar_train.policy.files import model_source
 from tstar_train.policy.kv import activations_of, cache_bytes_per_token, intermediate_size, rows_that_fit
 from tstar_train.policy.model import require_text_config
-from tstar_train.recipes.recipe import policy_name
+from tstar_train.recipes.recipe import built_in_policy
 from tstar_train.rollout.collect import training_spec
 
 # Activations that a layer keeps for its backward pass, in hidden sizes (norms, queries, keys, values, attention output, residuals) and
@@ -209,8 +201,11 @@ def _optimizer(config: Config) -> str:
 
 def _turns(config: Config) -> int:
     """Return the maximum number of turns of a training episode, at most the environment's own."""
-    given = training_spec(config).options.get("horizon")
-    return given if isinstance(given, int) else find_entry(config.env).horizon
+    found = []
+    for env in config.environments:
+        given = training_spec(config.of(env)).options.get("horizon")
+        found.append(given if isinstance(given, int) else find_entry(env).horizon)
+    return max(found)
 
 
 def _plays_again(config: Config) -> bool:
@@ -252,9 +247,7 @@ def dry_run(config: Config, console: Console) -> None:
         MissingData, BadData: the model is missing, or cannot be trained.
     """
     check(config)
-    env = make_env(config)
-    training_tasks(env, config)
-    held_out, validated = held_out_tasks(env, config), validation_tasks(env, config)
+    held_out, validated = measured_tasks(config)
     device, processes = device_of(config), processes_of(config)
     for line in plan_lines(plan(config, load_model_config(config), processes), config, device, processes):
         console.print(line, highlight=False, soft_wrap=True)
@@ -275,7 +268,7 @@ def load_model_config(config: Config) -> Any:
         MissingData: there is no such model.
         BadData: the model cannot be trained.
     """
-    source = model_source(config.model, policy_name(find_entry(config.env)), weights=False)
+    source = model_source(config.model, built_in_policy(config), weights=False)
     try:
         model_config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
@@ -345,6 +338,7 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
         f"optimizer: {_optimizer(config)}",
         f"importance correction: {_correction(config)}",
         f"sampling and update: {_turns_taken(config)}",
+        *_course(config),
     ]
     if made.peak * share + sum(made.host.values()) * (not device.startswith("cuda")) > has:
         helps = {
@@ -361,6 +355,29 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
         )
     else:
         lines.append("this fits")
+    return lines
+
+
+def _course(config: Config) -> list[str]:
+    """Say in words which tasks are played, and with which horizon, where an option changes it."""
+    lines = []
+    if config.mix:
+        whole = sum(config.mix.values())
+        shares = ", ".join(
+            f"{find_entry(env).name} {weight / whole:.1%}" for env, weight in config.mix.items()
+        )
+        lines.append(
+            f"environments: {shares} of the tasks (--env); above, the longest of their horizons counts"
+        )
+    until = f"{config.curriculum_until:.0%} of the run (--curriculum-until)"
+    if config.curriculum == "success":
+        lines.append("tasks: more often those that are solved about half of the time (--curriculum success)")
+    if config.curriculum == "optimum":
+        lines.append(f"tasks: from the shortest optimal solution to all after {until} (--curriculum optimum)")
+    if (first := config.rollout.horizon_growth) is not None:
+        lines.append(
+            f"horizon: from {counted(first, 'step')} to the full one after {until} (--rollout.horizon-growth)"
+        )
     return lines
 
 

@@ -5,20 +5,21 @@ A preset is a set of defaults: every option on the command line overrides it.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from tstar_envs import EnvEntry, UnknownOption, find_entry
+from tstar_envs import EnvEntry, UnknownOption, find_entry, parse_options
 from tstar_train.algorithms import options_set_by
-from tstar_train.config import Config, RolloutConfig
+from tstar_train.config import ENVIRONMENT_OPTIONS, Config, RolloutConfig
 from tstar_train.config_check import is_a
 from tstar_train.config_check import options as all_options
 from tstar_train.policy.files import has_tiny, is_tiny, recipe_of_policy, warmstart_advice
-from tstar_train.recipes.recipe import Recipe, policy_name, read_recipe
+from tstar_train.recipes.recipe import Recipe, load_recipe, policy_name, read_recipe, shared_policy
 from tstar_train.tree import GAMMA, Credit, Nodes, Values
 
 
@@ -27,8 +28,85 @@ def paper(env: str) -> Config:
     return Config(env=env, model="auto", rollout=RolloutConfig(horizon=20, context_tokens=4096))
 
 
+class EnvShare(NamedTuple):
+    """Environment of a run, and its share of the tasks as a weight."""
+
+    entry: EnvEntry
+    weight: float
+
+
+def read_shares(given: Sequence[str]) -> list[EnvShare]:
+    """Read environments with weights, ``ENV`` or ``ENV:WEIGHT``.
+
+    Example:
+        >>> from tstar_train.presets import read_shares
+        >>> [(entry.id, weight) for entry, weight in read_shares(["hotpotqa", "nq:0.5"])]
+        [('tstar/HotpotQA', 1.0), ('tstar/NQ', 0.5)]
+
+    Raises:
+        UnknownOption: no such environment, a weight that is not above 0, or an environment is given twice.
+    """
+    shares: dict[str, EnvShare] = {}
+    for text in given:
+        name, colon, weight = text.rpartition(":")
+        try:
+            value = float(weight) if colon else 1.0
+        except ValueError:  # the colon is that of module:namespace/Name
+            name, colon, value = text, "", 1.0
+        entry = find_entry(name if colon else text)
+        if not 0 < value < math.inf:
+            raise UnknownOption(f"--env {text}: the weight must be a finite number above 0, got {weight}")
+        if entry.id in shares:
+            raise UnknownOption(f"--env: {entry.id} is given twice: give it once, with its weight ({name}:2)")
+        shares[entry.id] = EnvShare(entry, value)
+    return list(shares.values())
+
+
+def option_for_each(
+    entries: Sequence[EnvEntry], name: str, pairs: Sequence[str], elsewhere: Mapping[str, str] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Parse environment options of a run: ``KEY=VALUE`` for all environments that have it, ``ENV:KEY=VALUE`` for one.
+
+    Args:
+        entries: environments of the run.
+        name: of the option, for messages.
+        pairs: as typed; of several for one key and environment the last one counts.
+        elsewhere: see ``parse_options``.
+
+    Returns:
+        Options by the environment's id.
+
+    Raises:
+        UnknownOption: see ``parse_options``; or an environment is named that the run does not have.
+    """
+    if len(entries) == 1 and not any(":" in pair.partition("=")[0] for pair in pairs):
+        return {entries[0].id: parse_options(entries[0], pairs, elsewhere)}
+    found: dict[str, dict[str, Any]] = {entry.id: {} for entry in entries}
+    for pair in pairs:
+        env, colon, key = pair.partition("=")[0].rpartition(":")
+        if colon:
+            meant = [entry for entry in entries if entry == find_entry(env)]
+            if not meant:
+                raise UnknownOption(
+                    f"{name} {pair.partition('=')[0]}: {env} is no environment of this run, which has "
+                    f"{', '.join(entry.name for entry in entries)}"
+                )
+        else:
+            meant = [entry for entry in entries if has_option(entry, key) or key in (elsewhere or {})]
+            if not meant:
+                meant = list(entries)  # the error names the options of the first
+        for entry in meant:
+            found[entry.id] |= parse_options(entry, [pair[len(env) + len(colon) :]], elsewhere)
+    return found
+
+
+def has_option(entry: EnvEntry, name: str) -> bool:
+    """Check whether an environment has an option that its id does not set."""
+    return name in entry.load_class().option_types() and name not in entry.kwargs
+
+
 def make_config(
-    env: str,
+    env: str | Sequence[str],
     *,
     model: str | None = None,
     preset: str | None = None,
@@ -46,11 +124,11 @@ def make_config(
         (0.28, 4)
 
     Args:
-        env: environment id or short name.
+        env: environment id or short name; several, also with weights: ``["hotpotqa", "nq:0.5"]``.
         model: ``tiny``, or the name or path of a Hugging Face causal LM; None for the built-in policy.
         preset: name of a preset of the paper's hyperparameters (``qwen2.5-3b``, ``phi-4-mini``); None for that of environment and model.
         recipe: file of a recipe (docs/recipes.md), whose settings replace the preset.
-        env_options: options of the environment.
+        env_options: options of the environment; of several, of each that has them.
         training_options: options of the environment in training only.
         options: fields of ``Config``; of its parts by a mapping (``rollout={"group_size": 4}``) or a dotted name
             (``**{"rollout.group_size": 4}``).
@@ -58,19 +136,102 @@ def make_config(
     Raises:
         UnknownOption: no such environment, preset or option.
     """
-    entry = find_entry(env)
-    config, _ = chosen(entry, model, preset, None if recipe is None else Path(recipe))
+    shares = read_shares([env] if isinstance(env, str) else env)
+    config, _ = chosen_for(shares, model, preset, None if recipe is None else Path(recipe))
     given: dict[str, Any] = {}
     for name, value in options.items():
         part = f"{name}." if isinstance(value, Mapping) else ""
         given |= {f"{part}{key}": v for key, v in value.items()} if part else {name: value}
     config = with_options(with_choices(config, given), given)
+    entries = [share.entry for share in shares]
+    own = [
+        {
+            entry.id: {k: v for k, v in (options or {}).items() if len(entries) == 1 or has_option(entry, k)}
+            for entry in entries
+        }
+        for options in (env_options, training_options)
+    ]
+    for name in {**(env_options or {}), **(training_options or {})}:
+        if len(entries) > 1 and not any(has_option(entry, name) for entry in entries):
+            raise UnknownOption(f"none of {', '.join(entry.id for entry in entries)} has the option {name!r}")
+    return with_environment_options(config, *own)
+
+
+def with_environment_options(
+    config: Config, own: Mapping[str, Mapping[str, Any]], further: Mapping[str, Mapping[str, Any]]
+) -> Config:
+    """Add environment options to a run.
+
+    Args:
+        config: of the run.
+        own: ``env_options`` by the environment's id.
+        further: ``training_options``, in the same way.
+    """
+    first = config.environments[0]
     return replace(
         config,
-        env=entry.id,
-        env_options={**config.env_options, **(env_options or {})},
-        training_options={**config.training_options, **(training_options or {})},
+        env_options={**config.env_options, **own.get(first, {})},
+        training_options={**config.training_options, **further.get(first, {})},
+        mix_options={
+            env: {
+                "env_options": {**options["env_options"], **own.get(env, {})},
+                "training_options": {**options["training_options"], **further.get(env, {})},
+            }
+            for env, options in config.mix_options.items()
+        },
     )
+
+
+def chosen_for(
+    shares: Sequence[EnvShare], model: str | None, preset: str | None, recipe: Path | None = None
+) -> tuple[Config, str]:
+    """Choose the preset of a run on one or several environments; return it with a sentence on why.
+
+    It is that of the first environment; of the others come the options of the environments themselves. A built-in policy must play all.
+
+    Args:
+        shares: the environments.
+        model: see ``choose``.
+        preset: see ``chosen``.
+        recipe: see ``chosen``.
+
+    Raises:
+        UnknownOption: see ``chosen``; or no built-in policy plays all of the environments.
+        MissingData, BadData: see ``chosen``.
+    """
+    entries = [share.entry for share in shares]
+    if len(entries) == 1:
+        config, reason = chosen(entries[0], model, preset, recipe)
+        return replace(config, env=entries[0].id), reason
+    built_in = preset is None and (model or "auto") in ("auto", "tiny")
+    if built_in:
+        for entry in entries:
+            require_train_split(entry)
+        policy = shared_policy(entries)
+        if policy is None or not has_tiny(policy):
+            raise UnknownOption(
+                f"no built-in policy plays all of {', '.join(entry.name for entry in entries)}: name a model "
+                f"(--model PATH or a Hugging Face name), or train on one of them"
+            )
+        settings = load_recipe(policy) if recipe is None else read_recipe(recipe)
+        each = [tiny(entry, "tiny", settings) for entry in entries]
+        reason = f"model: tiny (the built-in policy {policy}, which plays all of the environments)"
+    else:
+        found = [chosen(entry, model, preset, recipe) for entry in entries]
+        each, reason = [config for config, _ in found], f"{found[0][1]}, those of the first environment"
+    options = {
+        entry.id: {
+            name: {k: v for k, v in getattr(config, name).items() if has_option(entry, k)}
+            for name in ENVIRONMENT_OPTIONS
+        }
+        for entry, config in zip(entries, each, strict=True)
+    }
+    first = options.pop(entries[0].id)
+    mix = {entry.id: weight for entry, weight in shares}
+    config = replace(each[0], env=entries[0].id, mix=mix, mix_options=options)
+    return replace(
+        config, env_options=first["env_options"], training_options=first["training_options"]
+    ), reason
 
 
 def with_options(config: Config, given: Mapping[str, Any]) -> Config:

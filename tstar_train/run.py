@@ -21,15 +21,7 @@ from tstar_envs import (
     find_entry,
 )
 from tstar_envs.utils import counted
-from tstar_train.build import (
-    VALIDATION,
-    build,
-    device_of,
-    held_out_tasks,
-    make_env,
-    training_tasks,
-    validation_tasks,
-)
+from tstar_train.build import VALIDATION, build, device_of, measured_tasks
 from tstar_train.checkpoint import (
     CheckpointWriter,
     Progress,
@@ -49,13 +41,14 @@ from tstar_train.distributed import Communicator, RankFailed
 from tstar_train.engines import close_engine, require_engine
 from tstar_train.engines.base import EngineFailed
 from tstar_train.engines.check import EngineMismatch
-from tstar_train.evaluate import Measurement, header, print_result, summarized
+from tstar_train.evaluate import Measurement, by_environment, header, print_result, summarized
 from tstar_train.finite import NotFinite
 from tstar_train.loop import IterationResult, Trainer, share_of_episodes, share_of_minutes, share_of_turns
 from tstar_train.output import Output
 from tstar_train.ranks import all_ranks, run_on_all_ranks
 from tstar_train.report import write_report
 from tstar_train.result import RunResult
+from tstar_train.rollout.stream import Slot
 from tstar_train.run_lock import lock_run_dir, new_folder, remove_unused
 from tstar_train.stopping import Stop, resume_command, stop_signals
 from tstar_train.tracking import VALIDATIONS, Display, LoggerFailed, RunFolder, waiting
@@ -75,18 +68,22 @@ class Validation:
 
     Attributes:
         means: mean outcome at each validated iteration.
+        means_of: the same by environment, in a run on several.
 
     Raises:
         BadData: a recorded validation cannot be read.
         BadCheckpoint: the best weights so far are missing.
     """
 
-    def __init__(self, config: Config, folder: RunFolder, tasks: Sequence[str], console: Console) -> None:
+    def __init__(
+        self, config: Config, folder: RunFolder, tasks: Sequence[str | Slot], console: Console
+    ) -> None:
         self._config = config
         self._folder = folder
         self._tasks = tasks
         self._console = console
         self.means: dict[int, float] = {}
+        self.means_of: dict[str, dict[int, float]] = {env: {} for env in config.mix}
         if not tasks:
             return
         records = folder.validations()
@@ -96,8 +93,18 @@ class Validation:
                     f"{folder.path / VALIDATIONS}: no 'mean' of iteration {record['iteration']}: restore the file"
                 )
             self.means[record["iteration"]] = record["mean"]
+            parts = record.get("by_env")
+            for env, means in self.means_of.items():
+                part = parts.get(env) if isinstance(parts, dict) else None
+                if not isinstance(part, dict) or not isinstance(part.get("mean"), int | float):
+                    raise BadData(
+                        f"{folder.path / VALIDATIONS}: no 'mean' of {env} at iteration {record['iteration']}: restore the file"
+                    )
+                means[record["iteration"]] = part["mean"]
         if records:
             restore_best_checkpoint(folder.path, self.best)
+            for env, means in self.means_of.items():
+                restore_best_checkpoint(folder.path, _best_of(means), env)
             folder.draw_validation(records[-1])  # a kill after its line may have come before its points
 
     def due(self, iteration: int, last: bool) -> bool:
@@ -122,15 +129,19 @@ class Validation:
         Raises:
             ValueError: nothing was validated.
         """
-        best = self.chosen(max(self.means, default=0))
-        if best is None:
-            raise ValueError("nothing was validated")
-        return best
+        return _best_of(self.means)
 
     def chosen(self, until: int) -> int | None:
         """Return the best validated iteration up to one, the earliest of equals; None if there is none."""
         seen = {iteration: mean for iteration, mean in self.means.items() if iteration <= until}
-        return min(seen, key=lambda iteration: (-seen[iteration], iteration), default=None)
+        return _best_of(seen) if seen else None
+
+    def kept(self, until: int) -> set[int]:
+        """Return all iterations up to one whose weights are kept: the best of all, and of each environment."""
+        parts = [
+            {i: m for i, m in means.items() if i <= until} for means in (self.means, *self.means_of.values())
+        ]
+        return {_best_of(part) for part in parts if part}
 
     def validate(
         self, trainer: Trainer, iteration: int, display: Display, saved: Callable[[], None] = lambda: None
@@ -159,7 +170,7 @@ class Validation:
         self.means[iteration] = round(measured.mean, _DIGITS)
         best = self.best
         report = measured.report()
-        record = {
+        record: dict[str, Any] = {
             "iteration": iteration,
             "mean": self.means[iteration],
             "ci_low": report["ci_low"],
@@ -170,9 +181,20 @@ class Validation:
             "best": best,
             "best_mean": self.means[best],
         }
+        if self.means_of:
+            record["by_env"] = {}
+        for env, part in measured.by_env().items():
+            means = self.means_of[env]
+            figures = part.figures()
+            means[iteration] = figures["mean"] = round(part.mean, _DIGITS)
+            best_of = _best_of(means)
+            record["by_env"][env] = {**figures, "best": best_of, "best_mean": means[best_of]}
         self._folder.log_validation(record)
         if best == iteration:
             keep_best_checkpoint(path, iteration)
+        for env, means in self.means_of.items():
+            if _best_of(means) == iteration:
+                keep_best_checkpoint(path, iteration, env)
         # Said now rather than when all is trained.
         if not iteration and not run_on_all_ranks(trainer, "finds", best_folder(path)):
             raise UnknownOption(
@@ -180,9 +202,13 @@ class Validation:
                 f"that all hosts share, or --evaluation.validate-every 0"
             )
         greedy = "" if measured.greedy is None else f", greedy {measured.greedy:.1%}"
+        each = "".join(
+            f"; {find_entry(env).name} {part['mean']:.1%}, best {_named(part['best'])}"
+            for env, part in record.get("by_env", {}).items()
+        )
         self._console.print(
-            f"validation of {_named(iteration)}: {find_entry(config.env).metric} {measured.mean:.1%} (95 % interval "
-            f"{record['ci_low']:.1%} to {record['ci_high']:.1%}){greedy}; best so far: {_named(best)}",
+            f"validation of {_named(iteration)}: {config.metric} {measured.mean:.1%} (95 % interval "
+            f"{record['ci_low']:.1%} to {record['ci_high']:.1%}){greedy}; best so far: {_named(best)}{each}",
             highlight=False,
         )
 
@@ -205,6 +231,15 @@ class Validation:
             "tasks": len(self._tasks),
             "samples": self._config.evaluation.samples,
         }
+
+
+def _best_of(means: Mapping[int, float]) -> int:
+    """Return the iteration with the highest mean, the earliest of equals.
+
+    Raises:
+        ValueError: nothing was validated.
+    """
+    return min(means, key=lambda iteration: (-means[iteration], iteration))
 
 
 def _named(iteration: int) -> str:
@@ -240,9 +275,7 @@ def train_on(
     display = Display(console, config)
     begun, before = time.perf_counter(), progress.seconds
     saved = progress.iteration if latest_checkpoint(folder.path) is not None or not validation.on else None
-    writer = CheckpointWriter(
-        folder.path, config.keep_checkpoints, validation.chosen, config.checkpoint_beside
-    )
+    writer = CheckpointWriter(folder.path, config.keep_checkpoints, validation.kept, config.checkpoint_beside)
 
     def save(failed: bool = False) -> None:
         nonlocal saved
@@ -404,7 +437,7 @@ def _default_folder(config: Config) -> Path:
     """Name a new run by environment, method, seed and time."""
     algo = config.algo.rpartition(":")[2].lower()
     method = f"tstar-{algo}" if config.tstar else algo
-    name = find_entry(config.env).name
+    name = "+".join(find_entry(env).name for env in config.environments)
     return Path("runs") / f"{name}-{method}-seed{config.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
@@ -454,9 +487,7 @@ def _run(
     # An environment may change the process's folder; commands are for the user's, which stays.
     named, out = out, out.absolute()
     checkpoint = checkpoint and checkpoint.absolute()
-    env = make_env(config)
-    training_tasks(env, config)  # refused here rather than by a process of its own
-    held_out, validated = held_out_tasks(env, config), validation_tasks(env, config)
+    held_out, validated = measured_tasks(config)
     progress = Progress()
     folder: RunFolder | None = None
     begun = False
@@ -537,11 +568,18 @@ def _run(
     finally:
         if folder is not None:
             folder.close()
+    by_env = by_environment(config, before, after)
     summary = summarized(config, before, after, progress, time.time() - started, chosen)
     gained = {name: summary[name] for name in ("difference", "ci_low", "ci_high")}
     folder.write(
         "evaluation.json",
-        {**recorded, "after": after.report(), **gained, **({"chosen": chosen} if chosen is not None else {})},
+        {
+            **recorded,
+            "after": after.report(),
+            **gained,
+            **({"by_env": by_env} if by_env else {}),
+            **({"chosen": chosen} if chosen is not None else {}),
+        },
     )
     folder.write("summary.json", summary)
     report = write_report(out)
@@ -566,7 +604,7 @@ def _saved(out: Path) -> str:
     return f"What was done up to iteration {int(newest.name)} is saved in {newest}"
 
 
-def _measure(trainer: Trainer, held_out: Sequence[str], console: Console, what: str) -> Measurement:
+def _measure(trainer: Trainer, held_out: Sequence[str | Slot], console: Console, what: str) -> Measurement:
     """Measure the policy on the held-out tasks, and say how far that is."""
     config = trainer.config
     greedy = ", and one greedy" * config.evaluation.greedy

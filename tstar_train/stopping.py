@@ -43,10 +43,11 @@ def hidden_options(config: Config) -> list[str]:
     """
     return [
         word
+        for env in config.environments
         for field in ENVIRONMENT_OPTIONS
-        for name, value in getattr(config, field).items()
+        for name, value in getattr(config.of(env), field).items()
         if HIDDEN in str(value)
-        for word in (option(field), f"{name}={value}")
+        for word in (option(field), f"{f'{env}:' if config.mix else ''}{name}={value}")
     ]
 
 

@@ -76,7 +76,7 @@ class Display:
     def __init__(self, console: Console, config: Config) -> None:
         self._console = console
         self._total = config.iterations
-        self._metric = find_entry(config.env).metric
+        self._metric = config.metric
         self._window: list[dict[str, Any]] = []
         columns = (
             TextColumn("[bold]{task.completed}/{task.total}"),
@@ -106,6 +106,16 @@ class Display:
         # Show means over iterations: one iteration has few tasks, and different ones each time.
         several = f"means of {len(self._window)}: " if len(self._window) > 1 else ""
         figures = f"{several}success {mean('success'):.1%}"
+        if by_env := metrics.get("by_env"):
+            window = [m["by_env"] for m in self._window]
+            parts = {
+                env: [m[env]["success"] for m in window if m[env]["success"] is not None] for env in by_env
+            }
+            each = (
+                f"{find_entry(env).name} {sum(part) / len(part):.1%}" if part else f"{find_entry(env).name} -"
+                for env, part in parts.items()
+            )
+            figures += f" ({', '.join(each)})"
         if self._metric != "success":
             figures += f"  {self._metric} {mean('reward'):.1%}"
         if "grafts" in metrics:
@@ -255,7 +265,7 @@ class RunFolder:
         with _logger("TensorBoard", "repair its folder tensorboard/"):
             self._tensorboard(number, result)
         if self._config.wandb is not None:
-            figures = {k: v for k, v in result.metrics.items() if isinstance(v, int | float)}
+            figures = {k: v for k, v in _flat(result.metrics).items() if isinstance(v, int | float)}
             with _logger("Weights & Biases (--wandb)", "log in (wandb login), or set WANDB_MODE=offline"):
                 self._weights_and_biases(self._config.wandb, number, figures | _measured(result))
 
@@ -418,7 +428,7 @@ class RunFolder:
     def _tensorboard(self, number: int, result: IterationResult) -> None:
         if self._events is None:
             self._events = _event_writer(self.path / "tensorboard", number)
-        for name, value in {**result.metrics, **_measured(result)}.items():
+        for name, value in {**_flat(result.metrics), **_measured(result)}.items():
             if isinstance(value, int | float):
                 self._events.add_scalar(name, value, number)
         self._events.flush()  # otherwise a kill loses up to two minutes of points, which the resumed run does not log again
@@ -439,9 +449,23 @@ def _measured(result: IterationResult) -> dict[str, float]:
     }
 
 
+def _flat(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Name the figures of each environment ``success/nq``."""
+    each = {
+        f"{name}/{find_entry(env).name}": value
+        for env, figures in metrics.get("by_env", {}).items()
+        for name, value in figures.items()
+    }
+    return metrics | each
+
+
 def _drawn(validation: dict[str, Any]) -> list[tuple[str, float]]:
     """Select a validation's values to plot."""
-    return [(name, validation[name]) for name in ("mean", "greedy") if validation.get(name) is not None]
+    return [
+        (name, value)
+        for name, value in _flat(validation).items()
+        if name.partition("/")[0] in ("mean", "greedy") and value is not None
+    ]
 
 
 class _Line(NamedTuple):

@@ -253,9 +253,23 @@ class Group:
     horizon: int = 0
 
     @property
+    def env(self) -> str:
+        """Id of its environment."""
+        return self.trajectories[0].episode.env
+
+    @property
     def members(self) -> list[Trajectory]:
         """All trajectories: the episodes from the start, then the forks."""
         return [*self.trajectories, *self.forks]
+
+
+class Outcome(NamedTuple):
+    """Mean success of one group's episodes from the start, and its task's place in the iteration."""
+
+    number: int
+    env: str
+    task: str
+    success: float
 
 
 def without_failed(group: Sequence[Trajectory]) -> list[Trajectory]:
@@ -423,6 +437,8 @@ class IterationData:
         pairs_age: mean age in iterations of the pairs that were drawn from the grafting set; on the first rank.
         work: of the KL estimates.
         correction: of the importance correction; without tokens where the sampler is exact.
+        grown: progress of the curriculum and of the horizon before it, from 0 to 1.
+        outcomes: success of this iteration's groups, dropped ones too, for ``--curriculum success``; empty once it is over.
         lag: number of updates between the weights that sampled and those that train on it (``--rollout.ahead``).
         seconds: per phase; after merging, of the slowest rank.
         memory: peak GiB on a GPU per phase; after merging, of the rank with the largest.
@@ -446,6 +462,8 @@ class IterationData:
     pairs_age: float = 0.0
     work: KLWork = field(default_factory=KLWork)
     correction: CorrectionWork = field(default_factory=CorrectionWork)
+    grown: float = 1.0
+    outcomes: Sequence[Outcome] = ()
     lag: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
@@ -460,6 +478,7 @@ class IterationData:
         """Join the data of all ranks, in order of rank."""
         first = parts[0]
         whole = cls(first.number, first.done, first.temperature, pairs_age=first.pairs_age, lag=first.lag)
+        whole.grown = first.grown
         for part in parts:
             whole.groups += part.groups
             whole.failed += part.failed
@@ -470,6 +489,7 @@ class IterationData:
             whole.forks_failed += part.forks_failed
             whole.fork_error = part.fork_error or whole.fork_error
             whole.dropped_groups += part.dropped_groups
+            whole.outcomes = [*whole.outcomes, *part.outcomes]
             whole.grafts.kept += part.grafts.kept
             whole.grafts.dropped += part.grafts.dropped
             whole.grafts.played_on += part.grafts.played_on

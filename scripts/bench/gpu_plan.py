@@ -23,7 +23,7 @@ from tstar_train.learner.batch import MicroBatch
 from tstar_train.loop import PhaseTimer, Trainer, iterate
 from tstar_train.plan import load_model_config, plan
 from tstar_train.presets import large
-from tstar_train.rollout.sample import TaskStream
+from tstar_train.rollout.stream import TaskStream
 
 GIB = 1 << 30
 TURNS, MOST_TOKENS, CASE_SECONDS = 2, 256, 90.0  # of an iteration that is timed; a case's time

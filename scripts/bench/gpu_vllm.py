@@ -36,7 +36,7 @@ from tstar_train.learner.base import tied
 from tstar_train.loop import iterate
 from tstar_train.policy.model import Policy, load_policy
 from tstar_train.recipes.recipe import policy_name
-from tstar_train.rollout.sample import TaskStream
+from tstar_train.rollout.stream import TaskStream
 
 GIB = 1 << 30
 LIMIT, ROWS, COPIES, REPLY = (

@@ -358,6 +358,37 @@ def test_options_of_a_training_run_come_from_its_folder(call: Call) -> None:
     assert code == 2 and "not the settings of a training run" in err
 
 
+def test_a_training_run_on_several_environments_is_replayed_by_environment(call: Call) -> None:
+    for env, topk in (("nq", "1"), ("hotpotqa", "2")):
+        options = (
+            "--option",
+            "horizon=3",
+            "--option",
+            f"topk={topk}",
+            "--tasks",
+            "4",
+            "--out",
+            f"{env}.jsonl",
+        )
+        assert call("eval", "--env", env, "--agent", "random", *options)[0] == 0
+    Path("episodes.jsonl").write_text(Path("nq.jsonl").read_text() + Path("hotpotqa.jsonl").read_text())
+    further = {"tstar/HotpotQA": {"env_options": {"topk": 2}, "training_options": {}}}
+    settings: dict[str, Any] = {"env_options": {"topk": 1}, "training_options": {}, "rollout": {"horizon": 3}}
+    Path("config.json").write_text(json.dumps({**settings, "mix_options": further}))
+    code, _, err = call("replay", "episodes.jsonl")
+    assert code == 2 and "one of them by --env" in err
+    for env, topk in (("nq", "1"), ("hotpotqa", "2")):
+        code, out, _ = call("replay", "episodes.jsonl", "--env", env)
+        assert code == 0 and f"topk={topk}, horizon=3" in out and "4 of 4 recordings" in out
+    code, _, err = call("replay", "episodes.jsonl", "--env", "webshop")
+    assert code == 2 and "holds no episode of tstar/WebShop" in err
+    settings["rollout"]["horizon_growth"] = 2
+    Path("config.json").write_text(json.dumps({**settings, "mix_options": further}))
+    code, _, err = call("replay", "episodes.jsonl", "--env", "nq")
+    assert code == 2 and "the horizon grew in this run" in err
+    assert call("replay", "episodes.jsonl", "--env", "nq", "--option", "horizon=3")[0] == 0
+
+
 def test_what_cannot_be_played_is_listed_apart_from_what_differs(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

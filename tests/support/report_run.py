@@ -52,9 +52,11 @@ def make_run(
     episodes: bool = True,
     validation: bool = False,
     nodes: Nodes = "depth",
+    several: bool = False,
 ) -> Path:
     """A finished run; `text` is added to everything that a model, an environment or a user might have written; with `validation` also one
-    that chose the weights of iteration 2. With `nodes="state"` episodes come back to states, the start among them.
+    that chose the weights of iteration 2. With `nodes="state"` episodes come back to states, the start among them. With
+    `several` it is of two environments, by a curriculum.
     """
     rng = random.Random(seed)
     (folder / "trees").mkdir(parents=True)
@@ -67,6 +69,8 @@ def make_run(
             config.tree, nodes=nodes, credit="transition" if nodes == "state" else "value"
         ),
     )
+    envs = {"tstar/HotpotQA" + text: 1.0, "tstar/NQ": 0.5} if several else {}
+    config = dataclasses.replace(config, mix=envs)
     (folder / "config.json").write_text(config.to_json(), encoding="utf-8", errors="backslashreplace")
     metrics, timings = [], []
     for iteration in range(1, iterations + 1):
@@ -118,6 +122,10 @@ def make_run(
                 "logprob_difference_max": 4e-6,
             }
         )
+        if several:
+            figures = {"success": 0.2 + 0.1 * part, "episode_length": 3.5}
+            metrics[-1] |= {"by_env": dict.fromkeys(envs, figures), "tasks_seen": 4 * iteration}
+            metrics[-1] |= {"tasks_too_hard": iteration, "tasks_too_easy": 0}
         seconds = {"rollout": 2.1, "tree": 1.0, "grafting": 0.3, "update" + text: 1.9}
         timings.append({"iteration": iteration, **seconds, "seconds": 5.5 * iteration})
     for name, records in (("metrics.jsonl", metrics), ("timings.jsonl", timings)):
@@ -134,6 +142,10 @@ def make_run(
         "after": after,
     }
     interval = {"difference": 0.1, "ci_low": 0.08, "ci_high": 0.12}
+    if several:
+        gain = {"before": 0.2, "after": 0.25, "difference": 0.05, "ci_low": 0.01, "ci_high": 0.09}
+        own = {"tasks": 500, "metric": "EM" + text, **gain, "greedy_before": 0.31, "greedy_after": 0.33}
+        evaluation["by_env"] = dict.fromkeys(envs, own)
     if validation:
         chosen = {
             "iteration": 2,
@@ -156,6 +168,7 @@ def make_run(
                 "failed": 0,
                 "best": 2 if n else 0,
                 "best_mean": 0.475 if n else 0.375,
+                **({"by_env": {env: {"mean": mean} for env in envs}} if several else {}),
             }
             for n, mean in ((0, 0.375), (2, 0.475), (iterations, 0.425))
         ]

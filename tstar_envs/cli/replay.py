@@ -42,6 +42,8 @@ class ReplayCommand:
     """File of episodes to replay."""
     option: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE")]] = ()
     """Option of the environment that replaces the recorded one; may be repeated."""
+    env: str | None = None
+    """Environment whose episodes to replay, of a training run on several."""
     show: int = 10
     """Maximum number of differing episodes to show; the summary counts all."""
     json: bool = False
@@ -66,9 +68,16 @@ def run(command: ReplayCommand, console: Console) -> int:
         raise BadData(
             f"{command.file} holds no episode: give a file that `python -m tstar_envs eval --out FILE` or a training run wrote"
         )
+    if command.env is not None:
+        chosen = find_entry(command.env).id
+        episodes = [episode for episode in episodes if episode.env == chosen]
+        if not episodes:
+            raise UnknownOption(f"--env {command.env}: {command.file} holds no episode of {chosen}")
     ids = list(dict.fromkeys(episode.env for episode in episodes))
     if len(ids) > 1:
-        raise BadData(f"{command.file} mixes episodes of {' and '.join(ids)}: give one file for each")
+        raise BadData(
+            f"{command.file} mixes episodes of {' and '.join(ids)}: give one file for each, or one of them by --env"
+        )
     entry = find_entry(ids[0])
     try:
         wanted = recordings(episodes)
@@ -108,22 +117,28 @@ def _options(command: ReplayCommand, entry: EnvEntry) -> tuple[dict[str, Any], s
         return {**found, **own}, f"from {command.file.name}.config.json"
     run = command.file.with_name("config.json")
     if command.file.name == "episodes.jsonl" and run.is_file():
-        return {**_of_training(entry, run), **own}, f"from {run}"
+        return {**_of_training(entry, run, own), **own}, f"from {run}"
     return own, f"no {command.file.name}.config.json is beside the file, so all others are the defaults"
 
 
-def _of_training(entry: EnvEntry, config: Path) -> dict[str, Any]:
+def _of_training(entry: EnvEntry, config: Path, own: dict[str, Any]) -> dict[str, Any]:
     """Read the options of a training run, combined as ``tstar_train`` does: no episode exceeds the environment's own horizon."""
     record = read_json(config)
     try:
-        options = {**record["env_options"], **record["training_options"]}
+        of_env = record.get("mix_options", {}).get(entry.id, record)
+        options = {**of_env["env_options"], **of_env["training_options"]}
         wanted = record["rollout"]["horizon"]
+        if record["rollout"].get("horizon_growth") is not None and "horizon" not in own:
+            raise BadData(
+                f"{config}: the horizon grew in this run (--rollout.horizon-growth), so that its episodes have different ones: give "
+                f"--option horizon=STEPS; episodes of other horizons differ in their end"
+            )
         return (
             options
             if wanted is None
             else {**options, "horizon": min(options.get("horizon") or entry.horizon, wanted)}
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise BadData(
             f"{config} is not the settings of a training run ({error}): move it away and give --option instead"
         ) from error

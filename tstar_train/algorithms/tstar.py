@@ -30,12 +30,17 @@ class TStar:
         config: the run's options.
         engine: samples actions (for the KL divergence) and rectified thoughts.
         codec: turns to ids.
-        spec: the environment as training plays it.
+        spec: the environment as training plays it, or several by id.
         sampling: as in the rollouts.
     """
 
     def __init__(
-        self, config: Config, engine: Engine, codec: Codec, spec: EnvSpec, sampling: Sampling
+        self,
+        config: Config,
+        engine: Engine,
+        codec: Codec,
+        spec: EnvSpec | Mapping[str, EnvSpec],
+        sampling: Sampling,
     ) -> None:
         self._config = config
         self._engine = engine

@@ -7,7 +7,7 @@ import difflib
 import json
 import math
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -135,6 +135,7 @@ class EnvRecipe:
         context: ``concat`` or ``step`` (see ``rollout.player.Transcript``).
         history: number of turns kept by ``step``.
         max_tokens: maximum reply length in tokens.
+        plays_beside: short names of environments of other policies that this one plays too, in a run on several environments.
     """
 
     plays: tuple[str, ...] = ()
@@ -142,6 +143,7 @@ class EnvRecipe:
     context: Literal["concat", "step"] = RolloutConfig.context
     history: Annotated[int, FROM_0] = RolloutConfig.history
     max_tokens: Annotated[int, FROM_1] = RolloutConfig.max_tokens
+    plays_beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,8 @@ class Recipe:
 _ELSEWHERE = {
     "train.env": "plays in [env] names the environments",
     "train.model": "the user names it (--model)",
+    "train.mix": "the user names the environments (--env ENV:WEIGHT)",
+    "train.mix_options": "the user gives them (--env-option ENV:KEY=VALUE)",
     "train.env_options": "write options in [env], which warm start and agent use too",
     "train.rollout.context": "write context in [env], which warm start and agent use too",
     "train.rollout.history": "write history in [env], which warm start and agent use too",
@@ -416,6 +420,23 @@ def in_package(recipe: Recipe) -> bool:
 def policy_name(entry: EnvEntry) -> str:
     """Return the name of an environment's built-in policy; by default its family's, which may not exist."""
     return _players().get(entry.name, entry.family)
+
+
+def shared_policy(entries: Sequence[EnvEntry]) -> str | None:
+    """Return the name of the built-in policy that plays all of some environments; None if there is none."""
+    if len(entries) == 1:
+        return policy_name(entries[0])
+    for policy in policy_names(FOLDER):
+        seen = load_recipe(policy).env
+        if {entry.name for entry in entries} <= {*seen.plays, *seen.plays_beside}:
+            return policy
+    return None
+
+
+def built_in_policy(config: Config) -> str:
+    """Return the name of the built-in policy of a run; it may not exist (see ``policy_name``)."""
+    entries = [find_entry(env) for env in config.environments]
+    return shared_policy(entries) or policy_name(entries[0])
 
 
 def recipe_of(entry: EnvEntry) -> Recipe:

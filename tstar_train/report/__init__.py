@@ -10,7 +10,7 @@ write_report(Path("runs/hotpotqa-0"))  # .../report.html
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,19 @@ from markupsafe import Markup
 from tstar_envs import Episode, Step, write_whole
 from tstar_envs.redaction import redacted
 from tstar_envs.utils import content_policy, counted, script_json
-from tstar_train.report.plot import MINUS, NONE, diagrams, dropped, has_part, text
-from tstar_train.report.read import Budget, Record, Run, checked, clipped, evenly, number, read_run
+from tstar_train.report.plot import MINUS, NONE, diagrams, has_part, text
+from tstar_train.report.read import (
+    Budget,
+    Record,
+    Run,
+    checked,
+    clipped,
+    dropped,
+    evenly,
+    number,
+    parts_by_env,
+    read_run,
+)
 from tstar_train.report.trees import forest
 
 __all__ = ["write_report"]
@@ -33,20 +44,24 @@ MOST_CHARACTERS = 3_000_000
 def browsable(episodes: Sequence[Episode]) -> list[dict[str, Any]]:
     """Select evenly spaced episodes and format them for the page, in the file's order."""
     budget = Budget(MOST_CHARACTERS)
+    several = len({episode.env for episode in episodes}) > 1
     return [
         entry
         for index in evenly(range(len(episodes)), MOST_EPISODES)
-        if budget.take(entry := _episode(episodes[index]))
+        if budget.take(entry := _episode(episodes[index], several))
     ]
 
 
-def _episode(episode: Episode) -> dict[str, Any]:
+def _episode(episode: Episode, several: bool) -> dict[str, Any]:
+    """Format an episode; of several environments its kind begins with its own, to choose by."""
     extra = dict(episode.extra)
     iteration, kind, advantages = (
         extra.pop("iteration", None),
         extra.pop("kind", ""),
         extra.pop("advantages", None),
     )
+    if several:
+        kind = ": ".join(filter(None, (str(episode.env).rpartition("/")[2], str(kind))))
     if not isinstance(advantages, list) or len(advantages) != len(episode.steps):
         advantages = [None] * len(episode.steps)
     return {
@@ -119,6 +134,22 @@ class Kind:
 
 
 @dataclass(frozen=True)
+class OfEnvironment:
+    """Row of the table of results per environment; `low` and `high` are the 95 % interval of the difference."""
+
+    name: str
+    metric: str
+    tasks: int | None
+    before: float | None
+    after: float | None
+    difference: float | None
+    low: float | None
+    high: float | None
+    greedy_before: float | None
+    greedy_after: float | None
+
+
+@dataclass(frozen=True)
 class Chosen:
     """Weights chosen by validation: iteration (0 is the start), its mean, and the number of candidates."""
 
@@ -144,6 +175,7 @@ class Headline:
     high: float | None
     kinds: list[Kind]
     chosen: Chosen | None = None
+    environments: list[OfEnvironment] = field(default_factory=list)
 
     @property
     def verdict(self) -> str:
@@ -193,6 +225,7 @@ def _from_evaluation(record: Record) -> Headline:
             _kind(name, kinds_before, kinds_after) for name in dict.fromkeys([*kinds_before, *kinds_after])
         ],
         chosen=_chosen(_part(record, "chosen")),
+        environments=_environments(record, before or {}),
     )
 
 
@@ -218,6 +251,25 @@ def _from_summary(record: Record) -> Headline:
         high=number(record.get("ci_high")),
         kinds=[],
     )
+
+
+def _environments(record: Record, before: Record) -> list[OfEnvironment]:
+    """Read the results of each environment: compared in the end, until then as they were before training."""
+    compared = parts_by_env(record)
+    early = {
+        env: {"before": part.get("mean"), "greedy_before": part.get("greedy")}
+        for env, part in parts_by_env(before).items()
+    }
+    names = ("before", "after", "difference", "ci_low", "ci_high", "greedy_before", "greedy_after")
+    return [
+        OfEnvironment(
+            clipped(env, 200),
+            str(part.get("metric", "")),
+            _whole(part.get("tasks")),
+            *(number(part.get(name)) for name in names),
+        )
+        for env, part in (compared or early).items()
+    ]
 
 
 def _part(record: Mapping[str, Any], name: str) -> Record | None:
@@ -340,7 +392,7 @@ def _header(run: Run) -> list[tuple[str, str]]:
     """Describe the run from its configuration or, without one, its summary."""
     source = run.config or run.summary or {}
     facts = {
-        "environment": source.get("env"),
+        "environment": _environment(source),
         "algorithm": source.get("algo"),
         "T-STAR": _plain(source["tstar"]) if "tstar" in source else None,
         "model": source.get("model"),
@@ -349,6 +401,18 @@ def _header(run: Run) -> list[tuple[str, str]]:
         "time": _duration(number((run.summary or {}).get("seconds"))) if run.summary else None,
     }
     return [(name, clipped(str(value), 200)) for name, value in facts.items() if value is not None]
+
+
+def _environment(source: Record) -> str | None:
+    """Name the environment, or all with their shares of the tasks."""
+    mix = source.get("mix")
+    weights = {
+        str(env): number(weight) or 0.0 for env, weight in (mix if isinstance(mix, dict) else {}).items()
+    }
+    whole = sum(weights.values())
+    if not whole:
+        return source.get("env")
+    return ", ".join(f"{env} ({text(weight / whole, 'share')})" for env, weight in weights.items())
 
 
 def _progress(run: Run) -> str:

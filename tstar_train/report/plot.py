@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tstar_train.report.read import Record, Run, number
+from tstar_train.report.read import Record, Run, number, parts_by_env
 
 NONE, MINUS = "\u2013", "\u2212"  # dash for a missing value, and the minus sign
 HUGE = 1e100  # largest value on an axis; the smallest positive one is its inverse
@@ -549,6 +549,35 @@ CURVES = {
 }
 
 
+def further_curves(run: Run) -> dict[str, tuple[Curve, ...]]:
+    """Define the curves of a run on several environments, one line for each, and of a curriculum; empty for other runs."""
+    found: list[Curve] = []
+    envs = list(dict.fromkeys(env for record in run.metrics for env in parts_by_env(record)))
+    if envs:
+
+        def lines(figure: str) -> tuple[tuple[str, str], ...]:
+            return tuple((env.rpartition("/")[2], f"by_env {env} {figure}") for env in envs)
+
+        success = "Share of the sampled episodes that solved their task, of each environment."
+        found += [
+            Curve("Success in training by environment", success, lines("success"), unit="share", smooth=True),
+            Curve(
+                "Validation by environment",
+                "The sampled figure of each environment; the best weights of each are kept beside the best of all together.",
+                lines("mean"),
+                unit="share",
+                source="validation",
+            ),
+            Curve("Turns by environment", "Turns per episode.", lines("episode_length")),
+        ]
+    if any("tasks_seen" in record for record in run.metrics):
+        names = (("seen", "tasks_seen"), ("too hard", "tasks_too_hard"), ("too easy", "tasks_too_easy"))
+        found.append(
+            Curve("Tasks of the curriculum", "Those played, and of them those left out of the pool.", names)
+        )
+    return {"Environments and curriculum": tuple(found)} if found else {}
+
+
 @dataclass(frozen=True)
 class Diagram:
     """A curve with its plot; `number` is the index of its values in the page's data."""
@@ -568,7 +597,7 @@ def diagrams(run: Run) -> tuple[dict[str, list[Diagram]], list[str], list[dict[s
     sections: dict[str, list[Diagram]] = {}
     empty: list[str] = []
     readings: list[dict[str, Any]] = []
-    for heading, curves in CURVES.items():
+    for heading, curves in {"Learning": LEARNING, **further_curves(run), **CURVES}.items():
         for curve in curves:
             if curve.source == "validation" and not run.validation:
                 continue
@@ -635,16 +664,6 @@ def has_part(run: Run, part: str) -> bool:
     return True
 
 
-def dropped(run: Run) -> list[tuple[str, int]]:
-    """Count the reasons for dropped thoughts over the whole run, most frequent first."""
-    total: dict[str, int] = {}
-    for record in run.metrics:
-        reasons = record.get("grafts_dropped")
-        for reason, count in reasons.items() if isinstance(reasons, dict) else ():
-            total[str(reason)] = total.get(str(reason), 0) + int(number(count) or 0)
-    return sorted(total.items(), key=lambda item: (-item[1], item[0]))
-
-
 def _by_iteration(records: list[Record]) -> dict[int, Record]:
     """Index records by iteration, ascending; the last record of an iteration counts (a resumed run writes it again)."""
     last = {record["iteration"]: record for record in records}
@@ -666,6 +685,9 @@ def _series(curve: Curve, records: dict[int, Record]) -> tuple[list[Series], int
 
 
 def _value(record: Record, name: str) -> float | None:
+    if name.startswith("by_env "):
+        env, _, figure = name.removeprefix("by_env ").rpartition(" ")
+        return number(parts_by_env(record).get(env, {}).get(figure))
     if name != "dropped_total":
         return number(record.get(name))
     reasons = record.get("grafts_dropped")

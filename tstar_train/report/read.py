@@ -43,6 +43,18 @@ class Budget:
 
 
 Record = dict[str, Any]
+
+
+def parts_by_env(record: Record) -> dict[str, Record]:
+    """Return the figures of each environment in a record; empty if the run has one environment."""
+    parts = record.get("by_env")
+    return {
+        str(env): part
+        for env, part in (parts if isinstance(parts, dict) else {}).items()
+        if isinstance(part, dict)
+    }
+
+
 ADVICE = "restore the file, or remove it to get a report without it"
 
 
@@ -109,6 +121,16 @@ def read_run(folder: Path) -> Run:
         episodes=list(read_episodes(folder / "episodes.jsonl")) if _there(folder / "episodes.jsonl") else [],
         trees=_tree_files(folder / "trees"),
     )
+
+
+def dropped(run: Run) -> list[tuple[str, int]]:
+    """Count the reasons for dropped thoughts over the whole run, most frequent first."""
+    total: dict[str, int] = {}
+    for record in run.metrics:
+        reasons = record.get("grafts_dropped")
+        for reason, count in reasons.items() if isinstance(reasons, dict) else ():
+            total[str(reason)] = total.get(str(reason), 0) + int(number(count) or 0)
+    return sorted(total.items(), key=lambda item: (-item[1], item[0]))
 
 
 def read_object(path: Path) -> Record | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -112,7 +112,7 @@ def collect(
 
 def play_on(
     points: Sequence[tuple[Trajectory, int]],
-    spec: EnvSpec,
+    spec: EnvSpec | Mapping[str, EnvSpec],
     engine: Engine,
     codec: Codec,
     *,
@@ -125,7 +125,7 @@ def play_on(
 
     Args:
         points: (trajectory, number of its turns to keep) for each new episode; a repeated point is continued with different samples.
-        spec: the environment.
+        spec: the environment, or several by id.
         engine: engine that samples replies.
         codec: codec between turns and token ids.
         split: split of the tasks.
@@ -141,6 +141,17 @@ def play_on(
     """
     if not points:
         return []
+    if not isinstance(spec, EnvSpec):
+        ended: dict[int, Trajectory] = {}
+        for env, one in spec.items():
+            places = [n for n, (t, _) in enumerate(points) if t.episode.env == env]
+            own = None if begun is None else [begun[n] for n in places]
+            of_env = [points[n] for n in places]
+            ends = play_on(
+                of_env, one, engine, codec, split=split, seed=f"{seed}/{env}", sampling=sampling, begun=own
+            )
+            ended |= dict(zip(places, ends, strict=True))
+        return [ended[n] for n in range(len(points))]
     group = spec.group([t.episode.task for t, _ in points], 1, split)
     group.restore([snapshot_at(t, turn) for t, turn in points])
     prompt = prompt_of(group.envs[0])
@@ -183,11 +194,27 @@ def transcript_at(old: Trajectory, turn: int, codec: Codec, prompt: str, samplin
     return line
 
 
-def training_spec(config: Config) -> EnvSpec:
-    """Return the training environment: with training options and at most the environment's own horizon."""
+def training_spec(config: Config, grown: float = 1.0) -> EnvSpec:
+    """Return the training environment: with training options and at most the environment's own horizon.
+
+    Args:
+        config: of a run, or of one of its environments (``Config.of``).
+        grown: progress from ``--rollout.horizon-growth``, at 0, to the full horizon, at 1.
+    """
     options = {**config.env_options, **config.training_options}
     own, wanted = options.get("horizon") or find_entry(config.env).horizon, config.rollout.horizon
+    first = config.rollout.horizon_growth
+    if first is not None:
+        full = own if wanted is None else min(own, wanted)
+        wanted = full if first >= full else int(first + (full - first) * grown)
     return EnvSpec(config.env, options if wanted is None else {**options, "horizon": min(own, wanted)})
+
+
+def training_specs(config: Config, grown: float) -> EnvSpec | dict[str, EnvSpec]:
+    """Return the training environment, of a run on several each by its id; see ``training_spec``."""
+    if not config.mix:
+        return training_spec(config, grown)
+    return {env: training_spec(config.of(env), grown) for env in config.environments}
 
 
 def sampling_of(config: Config, temperature: float) -> Sampling:

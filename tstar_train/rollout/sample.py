@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from tstar_envs import Episode, InfrastructureError, StableRandom
+from tstar_envs import Episode, InfrastructureError
 from tstar_train.algorithms.base import Algorithm
 from tstar_train.config import Config
 from tstar_train.distributed import Communicator, raise_on_any_rank
@@ -16,7 +16,8 @@ from tstar_train.policy.codec import Codec
 from tstar_train.rollout.collect import collect, sampling_of, training_spec
 from tstar_train.rollout.explore import Explorer
 from tstar_train.rollout.player import Sampling
-from tstar_train.types import Group, IterationData, failed, overlong, without_failed
+from tstar_train.rollout.stream import Slot, Tasks
+from tstar_train.types import Group, IterationData, Outcome, Trajectory, failed, overlong, without_failed
 
 MOST = 0.5  # maximum share of failed episodes; above it a run stops
 
@@ -37,30 +38,6 @@ def stop_if_most_failed(failures: Sequence[Episode], played: int) -> None:
         )
 
 
-class TaskStream:
-    """Endless stream of tasks: each pass is shuffled anew and cut to a multiple of the iteration size.
-
-    Args:
-        tasks: task ids.
-        size: number of tasks per iteration.
-        seed: seed of the shuffles.
-    """
-
-    def __init__(self, tasks: Sequence[str], size: int, seed: int) -> None:
-        self._tasks = list(tasks)
-        self._usable = len(tasks) // size * size
-        self._seed = seed
-
-    def take(self, cursor: int, count: int) -> list[str]:
-        """Return ``count`` tasks from position ``cursor`` on."""
-        taken: list[str] = []
-        while len(taken) < count:
-            turn, position = divmod(cursor + len(taken), self._usable)
-            order = StableRandom(f"{self._seed}/tasks/{turn}").shuffled(self._tasks)
-            taken += order[position : min(self._usable, position + count - len(taken))]
-        return taken
-
-
 def training_sampling(config: Config, temperature: float) -> Sampling:
     """Return the sampling options of training episodes, with what their credit and their forks need."""
     return replace(
@@ -75,7 +52,7 @@ def sample_groups(
     algorithm: Algorithm,
     engine: Engine,
     codec: Codec,
-    stream: TaskStream,
+    stream: Tasks,
     cursor: int,
     world: Communicator,
     data: IterationData,
@@ -99,7 +76,7 @@ def sample_groups(
         InfrastructureError: most episodes failed, on all ranks together.
     """
     kept: list[Group] = []
-    spec, roots = training_spec(config), config.first_episodes
+    roots = config.first_episodes
     sampling = training_sampling(config, data.temperature)
     missing, wanted = (
         _missing_by_rank(config.rollout.tasks_per_iteration // world.size, world),
@@ -115,17 +92,17 @@ def sample_groups(
         # The round is part of the seed, so a repeated task gives different episodes.
         again = f"/again {round_number}" if round_number else ""
         with raise_on_any_rank(world):
-            trajectories = collect(
-                spec,
+            trajectories = play_slots(
+                config,
                 engine,
                 codec,
                 mine,
                 size=roots,
-                split=config.split,
                 seed=f"{config.seed}/rollout/{data.number}{again}",
                 sampling=sampling,
                 first_group=first + place,
                 repeats=repeats,
+                grown=data.grown,
             )
             data.tasks += len(mine)
             data.turns += sum(len(t.turns) for t in trajectories)
@@ -137,10 +114,16 @@ def sample_groups(
                 for i in range(len(mine))
                 if (g := without_failed(trajectories[i * roots : (i + 1) * roots]))
             ]
+            if config.curriculum == "success":
+                data.outcomes = [*data.outcomes, *map(outcome_of, groups)]
             if config.forks:
                 again_of = {first + place + n: repeats[n] for n in range(len(mine))}
-                explorer = Explorer(config, spec, engine, codec, sampling, data)
-                explorer.explore(groups, f"{config.seed}/fork/{data.number}{again}", again_of)
+                for env in config.environments:
+                    alone, own = config.of(env), [g for g in groups if not config.mix or g.env == env]
+                    explorer = Explorer(
+                        alone, training_spec(alone, data.grown), engine, codec, sampling, data
+                    )
+                    explorer.explore(own, f"{config.seed}/fork/{data.number}{again}", again_of)
             algorithm.shape_rewards([t for g in groups for t in g.members])
             good = [g for g in groups if algorithm.filter_group(g.trajectories)]
             data.dropped_groups += len(groups) - len(good)
@@ -151,6 +134,60 @@ def sample_groups(
         lost = data.tasks - len(kept) - data.dropped_groups
         missing = _missing_by_rank(wanted - len(kept) - lost, world)
     return kept
+
+
+def play_slots(
+    config: Config,
+    engine: Engine,
+    codec: Codec,
+    tasks: Sequence[str | Slot],
+    *,
+    size: int,
+    seed: str,
+    sampling: Sampling,
+    first_group: int,
+    repeats: Sequence[int],
+    grown: float,
+) -> list[Trajectory]:
+    """Play groups of tasks, those of each environment together, in the order of the environments.
+
+    Args:
+        config: the run's options.
+        engine, codec, size, seed, sampling, first_group, repeats: see ``collect``.
+        tasks: ids of the run's only environment, or slots.
+        grown: see ``training_spec``.
+
+    Returns:
+        Trajectories in order of ``tasks``, then member.
+    """
+    envs = [task.env if isinstance(task, Slot) else config.environments[0] for task in tasks]
+    ids = [task.task if isinstance(task, Slot) else task for task in tasks]
+    played: dict[int, list[Trajectory]] = {}
+    for env in config.environments:
+        places = [n for n, of in enumerate(envs) if of == env]
+        if not places:
+            continue
+        trajectories = collect(
+            training_spec(config.of(env), grown),
+            engine,
+            codec,
+            [ids[n] for n in places],
+            size=size,
+            split=config.split,
+            seed=f"{seed}/{env}" if config.mix else seed,
+            sampling=sampling,
+            repeats=[repeats[n] for n in places],
+        )
+        for row, trajectory in enumerate(trajectories):
+            trajectory.group = first_group + places[row // size]
+            played.setdefault(places[row // size], []).append(trajectory)
+    return [trajectory for place in sorted(played) for trajectory in played[place]]
+
+
+def outcome_of(group: Group) -> Outcome:
+    """Return what a success curriculum learns from a group."""
+    first, solved = group.trajectories[0], [t.episode.success for t in group.trajectories]
+    return Outcome(first.group, first.episode.env, first.episode.task, sum(solved) / len(solved))
 
 
 def stop_if_most_failed_anywhere(data: IterationData, size: int, world: Communicator) -> None:

@@ -279,7 +279,10 @@ WRONG = [
         r"has no key 'trian': did you mean train\? valid: env, tokenizer, model, warm_start, train",
     ),
     ({"name": "x"}, "has no key 'name'"),
-    ({"env": {"mix": {}}}, "env has no key 'mix': .*valid: plays, options, context, history, max_tokens$"),
+    (
+        {"env": {"mix": {}}},
+        "env has no key 'mix': .*valid: plays, options, context, history, max_tokens, plays_beside$",
+    ),
     (
         {"train": {"rollout": {"max_tokens": 9}}},
         r"train\.rollout\.max_tokens is not allowed here: write max_tokens in \[env\]",
@@ -457,6 +460,8 @@ def test_every_option_of_a_run_may_be_said(tmp_path):
         "model",
         "env_options",
         "training_options",
+        "mix",
+        "mix_options",
         "rollout.context",
         "rollout.history",
         "rollout.max_tokens",

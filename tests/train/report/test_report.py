@@ -335,6 +335,49 @@ def test_texts_and_big_trees_are_capped(tmp_path: Path) -> None:
     assert " more characters)" in report.read_text(encoding="utf-8")
 
 
+def test_each_environment_is_shown_by_itself_and_together(run: Path, tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "several", iterations=7, trees=1, validation=True, several=True)
+    html = write_report(folder).read_text()
+    assert (
+        "tstar/HotpotQA (66.7 %), tstar/NQ (33.3 %)" in html
+        and "held-out tasks, mean over environments" in html
+    )
+    table = html[html.index("By environment") : html.index("By kind of task")]
+    for part in (
+        "tstar/HotpotQA (EM)",
+        "tstar/NQ (EM)",
+        "20.0 %",
+        "25.0 %",
+        "+5.0",
+        "+1.0 to +9.0",
+        "31.0 %",
+    ):
+        assert part in table, part
+    lines = {
+        line["label"]
+        for diagram in page_data(folder / "report.html")["diagrams"]
+        for line in diagram["lines"]
+    }
+    assert {"HotpotQA", "NQ", "NQ, mean of 3", "too hard"} <= lines
+    for title in (
+        "Success in training by environment",
+        "Validation by environment",
+        "Tasks of the curriculum",
+    ):
+        assert title in html
+    plain = write_report(run).read_text()
+    assert (
+        "By environment" not in plain and "by environment" not in plain and "of the curriculum" not in plain
+    )
+    # Before the end each environment's start is known.
+    evaluation = json.loads((folder / "evaluation.json").read_text())
+    start = {"tstar/NQ": {"mean": 0.125, "greedy": None}}
+    (folder / "evaluation.json").write_text(
+        json.dumps({"metric": "EM", "before": {**evaluation["before"], "by_env": start}})
+    )
+    assert "12.5 %" in write_report(folder).read_text()
+
+
 def test_hostile_text_leaves_no_markup_in_the_source(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", iterations=2, trees=1, text=HOSTILE)
     html = write_report(run).read_text(encoding="utf-8")

@@ -28,7 +28,12 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(
         make_run(
-            tmp_path_factory.mktemp("hostile") / "run", iterations=3, trees=2, text=HOSTILE, validation=True
+            tmp_path_factory.mktemp("hostile") / "run",
+            iterations=3,
+            trees=2,
+            text=HOSTILE,
+            validation=True,
+            several=True,
         )
     )
 

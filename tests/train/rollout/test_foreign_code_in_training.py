@@ -117,8 +117,8 @@ def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
 
 
 def test_an_environment_given_twice_is_refused(tmp_path: Path) -> None:
-    done = run(tmp_path, "--env", "nq", *SMALL, "--out", tmp_path / "run", check=False)
-    assert done.returncode == 2 and "--env is given twice, 'nq' and 'hotpotqa'" in done.stderr
+    done = run(tmp_path, "--env", "tstar/HotpotQA:2", *SMALL, "--out", tmp_path / "run", check=False)
+    assert done.returncode == 2 and "--env: tstar/HotpotQA is given twice" in done.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -14,7 +14,7 @@ from tstar_train import ranks
 from tstar_train.__main__ import main
 from tstar_train.config import Config, RolloutConfig
 from tstar_train.loop import rate, share_of_episodes, share_of_minutes, share_of_turns
-from tstar_train.rollout.sample import TaskStream
+from tstar_train.rollout.stream import TaskStream
 from tstar_train.run import resume_run
 
 SMALL = Config(env="tstar/HotpotQA", rollout=RolloutConfig(tasks_per_iteration=2, group_size=4))

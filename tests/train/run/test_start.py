@@ -18,11 +18,11 @@ from scripts.studies.small_models import REFUSED, save_small
 from tstar_envs import MissingData, MissingExtra, UnknownOption, find_entry, list_envs, registry
 from tstar_train import tracking
 from tstar_train.__main__ import main
-from tstar_train.build import device_of
+from tstar_train.build import device_of, make_env
 from tstar_train.checkpoint import Progress
 from tstar_train.config import Config
 from tstar_train.evaluate import Measurement, header, summarized
-from tstar_train.run import make_env, train
+from tstar_train.run import train
 from tstar_train.tracking import Display
 
 QA_OPTIONS = "valid: data, explain_invalid, horizon, normalizer, observation_limit, prompt_style, retriever, skip_bad, topk"
