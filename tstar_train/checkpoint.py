@@ -26,7 +26,7 @@ from tstar_train.ahead import QUEUE
 from tstar_train.config import ENVIRONMENT_OPTIONS, Config, with_present_names
 from tstar_train.distributed import raise_on_any_rank
 from tstar_train.grafting import GraftDataset
-from tstar_train.learner.state import LearnerState, copied, write_tensors
+from tstar_train.learner.state import LearnerState, in_main_memory, write_tensors
 from tstar_train.loop import Trainer, share_of_episodes, share_of_minutes, share_of_turns
 from tstar_train.policy.files import check_files, sha256_of
 from tstar_train.policy.model import Policy, by_file_names, renamed, save_description
@@ -256,7 +256,7 @@ def _write(partial: Path, snapshot: Snapshot) -> None:
         names = [(name, tensors.get_slice(name).get_shape()) for name in tensors.keys()]  # noqa: SIM118  # no mapping
     if renamed(policy.model, names):
         sums[model.name] = write_tensors(
-            model, copied(dict(by_file_names(policy.model, load_file(weights).items())))
+            model, in_main_memory(dict(by_file_names(policy.model, load_file(weights).items())), False)
         )
     else:
         link(weights, model)

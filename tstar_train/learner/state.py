@@ -23,7 +23,7 @@ _DTYPES = {
     torch.float64: "F64",
     torch.int64: "I64",
 }
-_BLOCK = 1 << 24  # bytes that are hashed and written at a time
+_BLOCK = 1 << 20  # bytes that are hashed and written at a time
 
 
 class HashedFile(io.FileIO):
@@ -83,13 +83,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
         return file.sha256
 
 
-def copied(value: Any) -> Any:
-    """Copy all tensors within dictionaries and lists to main memory."""
+def in_main_memory(value: Any, copy: bool) -> Any:
+    """Move all tensors within dictionaries and lists to main memory, or copy those too that are there."""
     if isinstance(value, Tensor):
-        return value.detach().to("cpu", copy=True).contiguous()
+        return value.detach().to("cpu", copy=copy).contiguous()
     if isinstance(value, dict):
-        return {name: copied(inner) for name, inner in value.items()}
-    return [copied(inner) for inner in value] if isinstance(value, list) else value
+        return {name: in_main_memory(inner, copy) for name, inner in value.items()}
+    return [in_main_memory(inner, copy) for inner in value] if isinstance(value, list) else value
 
 
 @dataclass
@@ -99,16 +99,17 @@ class LearnerState:
     Attributes:
         parts: (file name without ending, tensors of the model) of each safetensors file; may be read once.
         optimizer: state of the optimizer.
-        owned: True if the tensors are copies that nobody changes.
     """
 
     parts: Iterable[tuple[str, dict[str, Tensor]]]
     optimizer: dict[str, Any]
-    owned: bool = False
 
     def in_memory(self) -> LearnerState:
         """Copy everything to main memory, so that training may go on."""
-        return LearnerState([(name, copied(part)) for name, part in self.parts], copied(self.optimizer), True)
+        return LearnerState(
+            [(name, in_main_memory(part, True)) for name, part in self.parts],
+            in_main_memory(self.optimizer, True),
+        )
 
     def write(self, folder: Path) -> dict[str, str]:
         """Write all files; return the SHA-256 of each by its name.
@@ -116,11 +117,12 @@ class LearnerState:
         Raises:
             OSError, RuntimeError: a file could not be written, for example since the disk is full.
         """
-        take = (lambda value: value) if self.owned else copied
         sums: dict[str, str] = {}
         for name, part in self.parts:
-            sums[f"{name}.safetensors"] = write_tensors(folder / f"{name}.safetensors", take(part))
+            sums[f"{name}.safetensors"] = write_tensors(
+                folder / f"{name}.safetensors", in_main_memory(part, False)
+            )
         with HashedFile(folder / "optimizer.pt") as file:
-            torch.save(take(self.optimizer), file)
+            torch.save(in_main_memory(self.optimizer, False), file)
             sums["optimizer.pt"] = file.sha256
         return sums
