@@ -250,6 +250,10 @@ class RolloutConfig:
     fraction of the whole way measured by the environment's `progress()` (negative where the turn led away; all earlier progress is lost
     where the episode ends without success or can no longer succeed). It asks the environment's oracle, so training is no longer from the
     outcome alone."""
+    tasks_at_once: Annotated[int | None, FROM_1] = None
+    """Tasks that a process plays side by side and takes at a time, as it gets free. Fewer keep unequally fast processes busy; more fill the
+    batches of a GPU better. Which process plays a task changes no result. None: a quarter of an equal share, or where that would be fewer
+    than 64 episodes, a larger part of it, up to the whole share; always the whole with one process."""
     max_sequences: Annotated[int, FROM_1] = 256
     """Maximum number of sequences sampled at the same time."""
     cache_gib: Annotated[float, ABOVE_0] = 8.0
