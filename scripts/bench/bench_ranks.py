@@ -1,22 +1,24 @@
 """Eight ranks of unequal speed on one machine: how busy they are, how rows are balanced, what is gathered (docs/results/ranks.md).
 
-    python scripts/bench/bench_ranks.py --rounds 3        # about 5 minutes on two cores
+    python scripts/bench/bench_ranks.py --rounds 3        # about 6 minutes on two cores
 
 The ranks are processes that talk over gloo and run whole iterations of the trainer. Only the sampler is pretended: it answers with ready
 replies after a time that it sleeps, so that eight ranks are as fast as they should be on any machine. A call for the replies of ROWS
 episodes takes SPEED x (FIXED + EACH x ROWS) seconds; SPEED rises from 1 on the first rank to ``--slowest`` on the last. Lengths of episodes
-have a long tail. Both sides play the same episodes, in turn.
+have a long tail. All sides play the same episodes, in turn.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import pickle
 import statistics
 import sys
 import time
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -34,7 +36,8 @@ from tstar_train.policy.model import load_policy
 from tstar_train.recipes.recipe import policy_name
 
 ENV, HORIZON = "hotpotqa", 8
-FIXED, EACH = 0.05, 0.02  # seconds of a call, and of each of its rows, on the fastest rank
+# Seconds of a call, and of each of its rows, on the fastest rank.
+COSTS = {"a call costs by its rows": (0.01, 0.02), "a call costs the same": (0.3, 0.002)}
 REPLIES = (
     "Thought: The question starts from a name.\nAction: search[Kelmond Ebgan]",
     "Thought: That is the answer.\nAction: finish[Norway]",
@@ -55,14 +58,15 @@ class Pretended:
     def __init__(self, codec: Any, speed: float) -> None:
         self._replies = [codec.reply(text) for text in REPLIES]
         self._speed = speed
+        self.fixed, self.each = 0.0, 0.0
 
     def generate(self, contexts: Sequence[Any], seeds: Sequence[str], **options: Any) -> list[Sample]:
-        time.sleep(self._speed * (FIXED + EACH * len(contexts)))
+        time.sleep(self._speed * (self.fixed + self.each * len(contexts)))
         samples = []
         for seed in seeds:
             episode, _, turn = seed.rpartition("/")
-            # A third of the episodes end at once, one in ten lasts to the horizon.
-            ends = int(turn) + 1 >= min(HORIZON, int(0.9 / (1e-3 + chance(episode))))
+            # A quarter of the episodes end at once, one in five lasts to the horizon.
+            ends = int(turn) + 1 >= min(HORIZON, int(1.5 / (1e-3 + chance(episode))))
             ids = self._replies[ends]
             samples.append(Sample(list(ids), [-1.0] * len(ids)))
         return samples
@@ -128,7 +132,7 @@ def rank_of(world: Communicator, config: Config, slowest: float, sides: Sequence
     policy = load_policy("tiny", policy_name(find_entry(ENV)))
     trainer = trainer_of(config, policy, watched)  # type: ignore[arg-type]
     speed = 1 + (slowest - 1) * world.rank / max(1, world.size - 1)
-    trainer.engine = Pretended(policy.codec, speed)  # type: ignore[assignment]
+    trainer.engine = engine = Pretended(policy.codec, speed)  # type: ignore[assignment]
     # Rewards of pretended episodes are all alike; each turn gets credit, so that all rows are computed.
     trainer.algorithm.episode_advantages = (
         lambda group: [  # type: ignore[method-assign]
@@ -153,35 +157,34 @@ def rank_of(world: Communicator, config: Config, slowest: float, sides: Sequence
     loop.sync_engine = lambda *_: None  # type: ignore[assignment]  # it would see that nothing is sampled
     loop.places_of, loop.gathered = places_of, all_gathered
     measured = []
-    for number in range(rounds):
-        for side in sides:
-            trainer.config = replaced(config, side)
-            watched.given["exchange"] = 0
-            world.gather(None)
-            begun = time.monotonic()
-            loop.iterate(trainer, number)
-            trainer.whole = True
-            mine = {
-                "busy": watched.done - watched.begun,
-                "begun": watched.begun,
-                "done": watched.done,
-                "seconds": time.monotonic() - begun,
-                "units": watched.units,
-                "sent": watched.given["exchange"],
-                **noted,
-            }
-            measured.append((number, side, world.gather(mine)))
-            if not world.rank:
-                print(
-                    f"round {number + 1}, {side} at once: {measured[-1][2][0]['seconds']:.1f} s",
-                    file=sys.stderr,
-                )
+    for number, kind, side in itertools.product(range(rounds), COSTS, sides):
+        engine.fixed, engine.each = COSTS[kind]
+        trainer.config = replaced(config, side)
+        watched.given["exchange"] = 0
+        world.gather(None)
+        begun = time.monotonic()
+        loop.iterate(trainer, number)
+        trainer.whole = True
+        mine = {
+            "busy": watched.done - watched.begun,
+            "begun": watched.begun,
+            "done": watched.done,
+            "seconds": time.monotonic() - begun,
+            "units": watched.units,
+            "sent": watched.given["exchange"],
+            **noted,
+        }
+        measured.append((kind, side, world.gather(mine)))
+        if not world.rank:
+            print(
+                f"round {number + 1}, {kind}, {side} at once: {mine['seconds']:.1f} s",
+                file=sys.stderr,
+            )
     return measured
 
 
 def replaced(config: Config, side: int) -> Config:
-    from dataclasses import replace
-
+    """The configuration with so many tasks at once."""
     return replace(config, rollout=replace(config.rollout, tasks_at_once=side))
 
 
@@ -213,7 +216,7 @@ def figures(ranks: list[dict[str, Any]]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
     parser.add_argument("--ranks", type=int, default=8, help="processes (default: %(default)s)")
-    parser.add_argument("--tasks", type=int, default=32, help="tasks an iteration (default: %(default)s)")
+    parser.add_argument("--tasks", type=int, default=64, help="tasks an iteration (default: %(default)s)")
     parser.add_argument("--group", type=int, default=4, help="episodes a task (default: %(default)s)")
     parser.add_argument(
         "--slowest", type=float, default=3.0, help="how much slower the last rank is (default: %(default)s)"
@@ -223,7 +226,7 @@ def main() -> None:
     )
     given = parser.parse_args()
     share = given.tasks // given.ranks
-    sides = sorted({share, max(1, share // 2), 1}, reverse=True)
+    sides = sorted({share, max(1, share // 4), 1}, reverse=True)
     options = {
         "config": config_of(given.tasks, given.group),
         "slowest": given.slowest,
@@ -232,23 +235,32 @@ def main() -> None:
     }
     with launched(given.ranks, partial(other_rank, **options), 10.0) as world:
         found = rank_of(world, **options)
-    every = {side: [figures(ranks) for _, one, ranks in found if one == side] for side in sides}
-    print("| tasks at once | rollout, s | ranks busy, % | units a rank | gathered, MB | rows moved, MB |")
-    print("|---|---|---|---|---|---|")
-    for side in sides:
-        of = {name: [one[name] for one in every[side]] for name in every[side][0]}
+    every = {
+        (kind, side): [figures(ranks) for *what, ranks in found if what == [kind, side]]
+        for kind in COSTS
+        for side in sides
+    }
+    for kind, (fixed, each) in COSTS.items():
         print(
-            f"| {side}{' (an equal share)' if side == share else ''} | {spread(of['rollout'], 1)} | {spread(of['utilisation'], 0)} | "
-            f"{min(of['least']):.0f} to {max(of['most']):.0f} | {spread(of['gathered'])} | {spread(of['sent'])} |"
+            f"| {kind}: {fixed:g} s + {each:g} s a row | rollout, s | ranks busy, % | units a rank | rows moved, MB |"
         )
-    first = every[share]
-    print("\n| | before | now |\n|---|---|---|")
+        print("|---|---|---|---|---|")
+        for side in sides:
+            of = {name: [one[name] for one in every[kind, side]] for name in every[kind, side][0]}
+            name = f"{side} tasks at once{' (an equal share)' if side == share else ''}"
+            units = f"{min(of['least']):.0f} to {max(of['most']):.0f}"
+            print(
+                f"| {name} | {spread(of['rollout'], 1)} | {spread(of['utilisation'], 0)} | {units} | {spread(of['sent'])} |"
+            )
+        print()
+    first, free = ([one for kind in COSTS for one in every[kind, side]] for side in (share, 1))
+    print("| | before | now |\n|---|---|---|")
     print(
         f"| most tokens of a rank, over the mean | {spread([one['unbalanced'] for one in first])} | "
-        f"{spread([one['balanced'] for one in first])} |"
+        f"{spread([one['balanced'] for one in free])} |"
     )
     print(
-        f"| gathered on the first rank, MB | {spread([one['whole'] for one in first])} | {spread([one['gathered'] for one in first])} |"
+        f"| gathered on the first rank, MB | {spread([one['whole'] for one in first])} | {spread([one['gathered'] for one in free])} |"
     )
 
 

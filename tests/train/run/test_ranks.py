@@ -17,12 +17,12 @@ from policies import trainer
 
 from tstar_envs import UnknownTask, find_entry
 from tstar_train import loop
-from tstar_train.config import Config, ExploreConfig, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
+from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
 from tstar_train.distributed import SingleProcess, launched, raise_on_any_rank
 from tstar_train.learner.rows import PackedEpisode, cut_evenly
 from tstar_train.loop import iterate
 from tstar_train.policy.model import load_policy
-from tstar_train.presets import with_algorithm
+from tstar_train.presets import make_config, with_algorithm
 from tstar_train.recipes.recipe import policy_name
 from tstar_train.rollout.sample import units_of
 from tstar_train.types import Trajectory, Turn, join_rows, rows_of
@@ -36,16 +36,14 @@ SMALL = Config(
     graft=GraftConfig(batch=5),
     optim=OptimConfig(learning_rate=1e-3, num_minibatches=2),
 )
-SOKOBAN = dataclasses.replace(
-    SMALL,
-    env="sokoban-easy",
-    env_options={},
-    rollout=dataclasses.replace(
-        SMALL.rollout, tasks_per_iteration=4, horizon=12, max_tokens=48, context="step"
-    ),
-    tree=TreeConfig(nodes="state", values="bellman", gamma=0.95),
-    explore=ExploreConfig(share=0.5, where="policy", credit="graph"),
-    graft=GraftConfig(source="both", keep=5, batch=4),
+SOKOBAN = make_config(
+    "sokoban-easy",
+    iterations=2,
+    rollout={"tasks_per_iteration": 6, "group_size": 4, "tasks_at_once": 1, "horizon": 12},
+    tree={"nodes": "state", "values": "bellman"},
+    explore={"share": 0.5, "where": "policy", "credit": "graph"},
+    graft={"source": "both", "keep": 5, "batch": 4},
+    optim={"num_minibatches": 2},
 )
 
 
