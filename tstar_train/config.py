@@ -252,8 +252,8 @@ class RolloutConfig:
     outcome alone."""
     tasks_at_once: Annotated[int | None, FROM_1] = None
     """Tasks that a process plays side by side and takes at a time, as it gets free. Fewer keep unequally fast processes busy; more fill the
-    batches of a GPU better. Which process plays a task changes no result. None: a quarter of an equal share, or where that would be fewer
-    than 64 episodes, a larger part of it, up to the whole share; always the whole with one process."""
+    batches of a GPU better. Which process plays a task changes no result. None: an equal share, in up to four parts if each has
+    --rollout.max-sequences episodes or more; with one process always the whole."""
     max_sequences: Annotated[int, FROM_1] = 256
     """Maximum number of sequences sampled at the same time."""
     cache_gib: Annotated[float, ABOVE_0] = 8.0

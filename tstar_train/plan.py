@@ -347,7 +347,9 @@ def _handed_out(config: Config, processes: int) -> str:
     if processes == 1 and len(units) == 1:
         return ""
     taken = counted(max(map(len, units)), "task")
-    return f", taken at most {taken} at a time, {counted(len(units), 'time')} in all (--rollout.tasks-at-once)"
+    return (
+        f", taken at most {taken} at a time, {counted(len(units), 'time')} in all (--rollout.tasks-at-once)"
+    )
 
 
 def _turns_taken(config: Config) -> str:

@@ -35,7 +35,7 @@ from tstar_train.engines.base import Sample
 from tstar_train.policy.model import load_policy
 from tstar_train.recipes.recipe import policy_name
 
-ENV, HORIZON = "hotpotqa", 8
+ENV = "hotpotqa"
 # Seconds of a call, and of each of its rows, on the fastest rank.
 COSTS = {"a call costs by its rows": (0.01, 0.02), "a call costs the same": (0.3, 0.002)}
 REPLIES = (
@@ -55,9 +55,9 @@ class Pretended:
 
     shares_weights, limit = False, 4096
 
-    def __init__(self, codec: Any, speed: float) -> None:
+    def __init__(self, codec: Any, speed: float, horizon: int) -> None:
         self._replies = [codec.reply(text) for text in REPLIES]
-        self._speed = speed
+        self._speed, self._horizon = speed, horizon
         self.fixed, self.each = 0.0, 0.0
 
     def generate(self, contexts: Sequence[Any], seeds: Sequence[str], **options: Any) -> list[Sample]:
@@ -66,7 +66,7 @@ class Pretended:
         for seed in seeds:
             episode, _, turn = seed.rpartition("/")
             # A quarter of the episodes end at once, one in five lasts to the horizon.
-            ends = int(turn) + 1 >= min(HORIZON, int(1.5 / (1e-3 + chance(episode))))
+            ends = int(turn) + 1 >= min(self._horizon, int(1.5 / (1e-3 + chance(episode))))
             ids = self._replies[ends]
             samples.append(Sample(list(ids), [-1.0] * len(ids)))
         return samples
@@ -114,10 +114,10 @@ class Watched:
         return self._world.exchange(parts)
 
 
-def config_of(tasks: int, group: int) -> Config:
+def config_of(tasks: int, group: int, horizon: int) -> Config:
     return Config(
         env=ENV,
-        env_options={"topk": 1, "horizon": HORIZON},
+        env_options={"topk": 1, "horizon": horizon},
         rollout=RolloutConfig(tasks_per_iteration=tasks, group_size=group, max_tokens=48),
         tree=TreeConfig(nodes="state", statistics_everywhere=True),
         graft=GraftConfig(enabled=False),
@@ -132,7 +132,7 @@ def rank_of(world: Communicator, config: Config, slowest: float, sides: Sequence
     policy = load_policy("tiny", policy_name(find_entry(ENV)))
     trainer = trainer_of(config, policy, watched)  # type: ignore[arg-type]
     speed = 1 + (slowest - 1) * world.rank / max(1, world.size - 1)
-    trainer.engine = engine = Pretended(policy.codec, speed)  # type: ignore[assignment]
+    trainer.engine = engine = Pretended(policy.codec, speed, config.env_options["horizon"])  # type: ignore[assignment]
     # Rewards of pretended episodes are all alike; each turn gets credit, so that all rows are computed.
     trainer.algorithm.episode_advantages = (
         lambda group: [  # type: ignore[method-assign]
@@ -219,6 +219,9 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=64, help="tasks an iteration (default: %(default)s)")
     parser.add_argument("--group", type=int, default=4, help="episodes a task (default: %(default)s)")
     parser.add_argument(
+        "--horizon", type=int, default=8, help="turns of the longest episodes (default: %(default)s)"
+    )
+    parser.add_argument(
         "--slowest", type=float, default=3.0, help="how much slower the last rank is (default: %(default)s)"
     )
     parser.add_argument(
@@ -228,7 +231,7 @@ def main() -> None:
     share = given.tasks // given.ranks
     sides = sorted({share, max(1, share // 4), 1}, reverse=True)
     options = {
-        "config": config_of(given.tasks, given.group),
+        "config": config_of(given.tasks, given.group, given.horizon),
         "slowest": given.slowest,
         "sides": sides,
         "rounds": given.rounds,
@@ -247,7 +250,7 @@ def main() -> None:
         print("|---|---|---|---|---|")
         for side in sides:
             of = {name: [one[name] for one in every[kind, side]] for name in every[kind, side][0]}
-            name = f"{side} tasks at once{' (an equal share)' if side == share else ''}"
+            name = f"{side} {'tasks' if side > 1 else 'task'} at once{' (an equal share)' if side == share else ''}"
             units = f"{min(of['least']):.0f} to {max(of['most']):.0f}"
             print(
                 f"| {name} | {spread(of['rollout'], 1)} | {spread(of['utilisation'], 0)} | {units} | {spread(of['sent'])} |"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from itertools import accumulate, groupby, pairwise
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -219,19 +219,35 @@ def costs_of(
 
 
 def cut_evenly(costs: Sequence[int], parts: int) -> list[range]:
-    """Cut a list into contiguous parts whose sums are nearly equal.
+    """Cut a list into contiguous parts so that the largest sum of a part is as small as possible.
 
     Args:
         costs: numbers from 0.
-        parts: number of parts, of which some may be empty.
+        parts: number of parts; the last ones may be empty.
     """
-    if not sum(costs):
+    if not any(costs):
         costs = [1] * len(costs)
-    ends, whole = list(accumulate(costs)), sum(costs) or 1
-    # The part in which the middle of each item lies.
-    middles = [(2 * end - cost) * parts for end, cost in zip(ends, costs, strict=True)]
-    bounds = [bisect_left(middles, 2 * whole * part) for part in range(parts)] + [len(costs)]
+    low, high = max([1, -(-sum(costs) // parts), *costs]), max(1, sum(costs))
+    while low < high:
+        middle = (low + high) // 2
+        if len(_filled(costs, middle)) <= parts:
+            high = middle
+        else:
+            low = middle + 1
+    begins = _filled(costs, low)
+    bounds = [*begins, *[len(costs)] * (parts + 1 - len(begins))]
     return [range(first, last) for first, last in pairwise(bounds)]
+
+
+def _filled(costs: Sequence[int], most: int) -> list[int]:
+    """Begin a part wherever the one before would have more than ``most``; return where they begin."""
+    begins, own = [0], 0
+    for n, cost in enumerate(costs):
+        if own + cost > most:
+            begins.append(n)
+            own = 0
+        own += cost
+    return begins
 
 
 def moved(

@@ -22,8 +22,7 @@ from tstar_train.rollout.player import Sampling
 from tstar_train.types import Group, IterationData, failed, overlong, without_failed
 
 MOST = 0.5  # maximum share of failed episodes; above it a run stops
-# An equal share is played in so many units, if each then has so many episodes: smaller batches leave a processor idle.
-UNITS, LEAST_EPISODES = 4, 64
+UNITS = 4  # an equal share is cut into so many units at most, unless ``tasks_at_once`` is set
 
 
 def stop_if_most_failed(failures: Sequence[Episode], played: int) -> None:
@@ -92,8 +91,9 @@ def units_of(config: Config, tasks: int, processes: int) -> list[range]:
     elif processes == 1:
         number = 1
     else:
+        # More are not played side by side, and fewer would leave a GPU idle, to which a row more costs nearly nothing.
         share = rollout.tasks_per_iteration // processes * rollout.group_size
-        number = min(tasks, processes * max(1, min(UNITS, share // LEAST_EPISODES)))
+        number = min(tasks, processes * max(1, min(UNITS, share // rollout.max_sequences)))
     bounds = [tasks * n // number for n in range(number + 1)]
     return [range(first, last) for first, last in pairwise(bounds)]
 
