@@ -5,6 +5,7 @@
     python scripts/kill_and_resume.py --algo dapo --tstar --env sokoban-easy --rollout.horizon 5
     python scripts/kill_and_resume.py --algo grpo --evaluation.validate-every 1 --evaluation.validation-tasks 3    # and the chosen weights
     python scripts/kill_and_resume.py --further grafts-kept --processes 2                # one of the further combinations alone
+    python scripts/kill_and_resume.py --further units --processes 3                      # tasks go to whoever is free
 
 For each combination one run goes through; it also measures how long each of its steps takes. A second run with the same options is killed
 with all its processes at ``--kills`` moments, each time resumed by the documented command, and at last let finish. A fifth of the moments
@@ -64,6 +65,7 @@ FURTHER = {
         "--env blocksworld-stack --env blocksworld-unstack:0.5 --env-option horizon=12 --curriculum optimum --rollout.ahead 1 "
         "--rollout.tasks-per-iteration 6",
     ),
+    "units": ("dapo", "--rollout.tasks-per-iteration 6 --rollout.tasks-at-once 1"),
     "all": (
         "grpo",
         "--env sokoban-easy --rollout.horizon 6 --explore.share 0.5 --explore.where policy --explore.credit graph "

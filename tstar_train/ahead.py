@@ -13,7 +13,7 @@ from tstar_envs import BadData
 from tstar_train.distributed import Communicator, dealt, raise_on_any_rank
 from tstar_train.types import IterationData
 
-QUEUE = "ahead.pickle"  # sampled data in a checkpoint, one part per rank
+QUEUE = "ahead.pickle"  # sampled units of tasks in a checkpoint, in order, whoever played them
 
 # Begins an iteration in the main thread: hands the weights over, and returns its empty data.
 Begin = Callable[[], IterationData]
@@ -25,7 +25,7 @@ class Ahead:
     """Queue of at most one sampled iteration on one rank.
 
     Attributes:
-        parts: sampled data of all ranks, gathered for a checkpoint; on the first rank.
+        parts: sampled units of all ranks in order, gathered for a checkpoint; on the first rank.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,8 @@ class Ahead:
         """
         with raise_on_any_rank(world):
             self.wait()
-        self.parts = [] if self._data is None else world.gather(self._data)
+        parts = [] if self._data is None else world.gather(self._data.units)
+        self.parts = sorted((unit for part in parts for unit in part), key=lambda unit: unit.first)
 
     def packed(self) -> bytes:
         """Take the gathered data as the content of a file; empty if there is none."""
@@ -103,9 +104,7 @@ class Ahead:
         return content
 
     def load(self, path: Path, world: Communicator) -> None:
-        """Read this rank's part, if a checkpoint has one; it takes the place of what was sampled.
-
-        The groups of another number of ranks are dealt anew.
+        """Read this rank's share, if a checkpoint has any; it takes the place of what was sampled.
 
         Raises:
             BadData: it is damaged.
@@ -115,11 +114,13 @@ class Ahead:
         if not path.is_file():
             return
         parts = read_queue(path)
-        self._data = parts[world.rank] if len(parts) == world.size else _part_of(parts, world)
+        units = dealt(parts, world)
+        self._data = IterationData.merge([parts[0].begun_unit(0), *units])
+        self._data.units = units
 
 
 def read_queue(path: Path) -> list[IterationData]:
-    """Read the sampled data of all ranks.
+    """Read the sampled units of all ranks.
 
     Raises:
         BadData: the file is damaged, or holds something else.
@@ -131,16 +132,6 @@ def read_queue(path: Path) -> list[IterationData]:
     if not isinstance(parts, list) or not parts or not all(isinstance(p, IterationData) for p in parts):
         raise BadData(f"{path} holds no sampled episodes")
     return parts
-
-
-def _part_of(parts: list[IterationData], world: Communicator) -> IterationData:
-    """Deal what another number of ranks sampled; the first rank gets all counts, of which only the sums are used."""
-    whole = IterationData.merge(parts)
-    groups, grafts = dealt(whole.groups, world), dealt(whole.grafts.kept, world)
-    if world.rank:
-        whole = IterationData(whole.number, whole.done, whole.temperature, grown=whole.grown, lag=whole.lag)
-    whole.groups, whole.grafts.kept = groups, grafts
-    return whole
 
 
 _PLAIN = {

@@ -267,6 +267,10 @@ class RolloutConfig:
     fraction of the whole way measured by the environment's `progress()` (negative where the turn led away; all earlier progress is lost
     where the episode ends without success or can no longer succeed). It asks the environment's oracle, so training is no longer from the
     outcome alone."""
+    tasks_at_once: Annotated[int | None, FROM_1] = None
+    """Tasks that a process plays side by side and takes at a time, as it gets free. Fewer keep unequally fast processes busy; more fill the
+    batches of a GPU better. Which process plays a task changes no result. None: an equal share, in up to four parts if each has
+    --rollout.max-sequences episodes or more; with one process always the whole."""
     max_sequences: Annotated[int, FROM_1] = 256
     """Maximum number of sequences sampled at the same time."""
     cache_gib: Annotated[float, ABOVE_0] = 8.0

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from functools import partial
@@ -68,6 +68,27 @@ class Communicator(Protocol):
     def broadcast(self, value: T) -> T:
         """Broadcast the first rank's value to every rank."""
 
+    def exchange(self, parts: Sequence[T]) -> list[T]:
+        """Send every rank its part, and receive this rank's part of each, in order of rank.
+
+        Args:
+            parts: one for each rank; this rank's own is handed back as it is.
+        """
+
+    def hand_out(self, count: int, fixed: bool = False) -> Generator[int, None, None]:
+        """Hand the numbers below ``count`` out, each to one rank, as ranks get free.
+
+        All ranks call it, and none waits for another. A rank begins with its own number. Closing the generator early, as an error does,
+        leaves nothing for the others to take.
+
+        Args:
+            count: how many there are.
+            fixed: True for the same numbers on the same rank every time, with a stride of ``size``.
+
+        Raises:
+            RankFailed: the store that counts cannot be reached.
+        """
+
     def external_collectives(self, what: str) -> AbstractContextManager[None]:
         """Let other code make collective calls within a ``with`` block; after a failure no further call can be made.
 
@@ -114,6 +135,14 @@ class SingleProcess:
     def broadcast(self, value: T) -> T:
         """See ``Communicator``."""
         return value
+
+    def exchange(self, parts: Sequence[T]) -> list[T]:
+        """See ``Communicator``."""
+        return list(parts)
+
+    def hand_out(self, count: int, fixed: bool = False) -> Generator[int, None, None]:
+        """See ``Communicator``."""
+        yield from range(count)
 
     def external_collectives(self, what: str) -> AbstractContextManager[None]:
         """See ``Communicator``."""
@@ -172,6 +201,8 @@ class ProcessGroup:
         self._failure: RankFailed | None = None
         self._nccl = "nccl" in backend
         self._group: dist.ProcessGroup | None = None  # None: that of all ranks
+        self._counters: dist.Store = dist.PrefixStore("handed out", store)
+        self._handings = 0
         self.watch = Watchdog(rank, size, dist.PrefixStore("watch", store), 60 * minutes, complaint, end)
         card = os.environ.get("GLOO_SOCKET_IFNAME", "not set")
         try:
@@ -191,6 +222,10 @@ class ProcessGroup:
     def second(self) -> Communicator:
         """See ``Communicator``."""
         return _SecondGroup(self)
+
+    def second_counters(self) -> dist.Store:
+        """Make the counters of the second communicator."""
+        return dist.PrefixStore("second", self._counters.clone())  # type: ignore[attr-defined]
 
     def set_timeout(self, minutes: float) -> None:
         """See ``Communicator``."""
@@ -220,18 +255,57 @@ class ProcessGroup:
 
     def gather(self, value: T) -> list[T]:
         """See ``Communicator``."""
-        mine = _packed(value)
-        sizes = torch.zeros(self.size, dtype=torch.int64)
-        sizes[self.rank] = len(mine)
-        lengths = [int(n) for n in self.all_reduce(sizes)]
-        padded = torch.zeros(max(lengths), dtype=torch.uint8)
-        padded[: len(mine)] = mine
-        parts = [torch.empty_like(padded) for _ in lengths] if self.rank == 0 else None
+        nothing = torch.empty(0, dtype=torch.uint8)
+        parts = [_packed(value) if self.rank and not rank else nothing for rank in range(self.size)]
+        found = self._sent(parts, "gathering what each has")
+        return [] if self.rank else [_unpacked(part) if rank else value for rank, part in enumerate(found)]
+
+    def exchange(self, parts: Sequence[T]) -> list[T]:
+        """See ``Communicator``."""
+        nothing = torch.empty(0, dtype=torch.uint8)
+        packed = [nothing if rank == self.rank else _packed(part) for rank, part in enumerate(parts)]
+        found = self._sent(packed, "sending one another what moves")
+        return [parts[rank] if rank == self.rank else _unpacked(part) for rank, part in enumerate(found)]
+
+    def hand_out(self, count: int, fixed: bool = False) -> Generator[int, None, None]:
+        """See ``Communicator``."""
+        # Ranks begin equally often, so the same handing out has the same key everywhere.
+        self._handings += 1
+        return self._handed(count, f"{self._handings}", fixed)
+
+    def _handed(self, count: int, key: str, fixed: bool) -> Generator[int, None, None]:
+        if fixed:
+            yield from range(self.rank, count, self.size)
+            return
+        try:
+            number = self.rank
+            while number < count:
+                yield number
+                number = self.size + self._counted(key, 1) - 1
+        except GeneratorExit:
+            self._counted(key, count)
+            raise
+
+    def _counted(self, key: str, more: int) -> int:
+        try:
+            return int(self._counters.add(key, more))
+        except RuntimeError as error:
+            raise self._failed(
+                f"rank {self.rank} could not reach the store that hands tasks out ({_first_line(error)})"
+            ) from error
+
+    def _sent(self, parts: Sequence[Tensor], what: str) -> list[Tensor]:
+        """Send bytes to every rank; return those of each rank for this one."""
+        sizes = torch.zeros(self.size, self.size, dtype=torch.int64)
+        sizes[self.rank] = torch.tensor([len(part) for part in parts])
+        self.all_reduce(sizes)
+        given, due = sizes[self.rank].tolist(), sizes[:, self.rank].tolist()
+        content, found = torch.cat(list(parts)), torch.empty(sum(due), dtype=torch.uint8)
         self._wait(
-            "gathering what each has",
-            lambda: dist.gather(padded, parts, dst=0, group=self._group, async_op=True),
+            what,
+            lambda: dist.all_to_all_single(found, content, due, given, group=self._group, async_op=True),
         )
-        return [] if parts is None else [_unpacked(part[:n]) for part, n in zip(parts, lengths, strict=True)]
+        return list(found.split(due))
 
     def broadcast(self, value: T) -> T:
         """See ``Communicator``."""
@@ -322,6 +396,8 @@ class _SecondGroup(ProcessGroup):
         self.watch = first.watch
         self._failure = None
         self._nccl = False
+        # A connection of its own: another thread would wait while this one asks.
+        self._counters, self._handings = first.second_counters(), 0
         self._group = dist.new_group(backend="gloo", timeout=_NO_END)
 
     def _watched(self, what: str) -> AbstractContextManager[None]:

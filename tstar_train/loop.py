@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from operator import itemgetter
 
 import numpy as np
 import torch
 
-from tstar_train.advantages import SAME_REWARD, grpo, relative_weight_change
 from tstar_train.ahead import Ahead
 from tstar_train.algorithms.base import Advantages, Algorithm
 from tstar_train.algorithms.tstar import TStar
@@ -23,14 +22,14 @@ from tstar_train.engines.check import max_logprob_difference, sync_engine
 from tstar_train.grafting import GraftDataset, kept_pair
 from tstar_train.learner.base import Learner
 from tstar_train.learner.batch import split_minibatches
-from tstar_train.learner.rows import correct, make_rows, weigh
+from tstar_train.learner.rows import correct, costs_of, make_rows, moved, moved_episodes, places_of, weigh
 from tstar_train.learner.terms import SurgicalTerm
 from tstar_train.learner.update import Batching, UpdateStats, compute_old_logprobs_and_values, update
+from tstar_train.metrics import IterationResult, gathered, mean, summarize
 from tstar_train.policy.model import Policy
 from tstar_train.rollout.collect import sampling_of, training_specs
 from tstar_train.rollout.sample import sample_groups
 from tstar_train.rollout.stream import Course, Estimates, Tasks, course_metrics
-from tstar_train.tree import Divergence
 from tstar_train.types import Group, IterationData, KeptPair, Trajectory
 
 _GIB = 1 << 30
@@ -130,23 +129,6 @@ class Trainer:
         )
 
 
-@dataclass
-class IterationResult:
-    """Result of an iteration.
-
-    Attributes:
-        metrics: deterministic figures by name; on the first rank only.
-        seconds: by phase.
-        memory: peak GiB on a GPU by phase (see ``PhaseTimer``), of the rank with the largest.
-        data: groups, trees and grafts; of all ranks on the first rank, of its own on the others.
-    """
-
-    metrics: dict[str, Any]
-    seconds: dict[str, float]
-    memory: dict[str, float]
-    data: IterationData
-
-
 def iterate(
     trainer: Trainer, number: int, passed: float = 0.0, *, now: Callable[[], float] = time.perf_counter
 ) -> IterationResult:
@@ -187,21 +169,30 @@ def iterate(
 
 def sample(trainer: Trainer, data: IterationData, timer: PhaseTimer) -> None:
     """Fill an iteration's data with all that belongs to the weights that sample."""
-    # Sample groups of episodes and select those to train on (DAPO drops some and samples others instead).
-    collect_groups(trainer, data)
+
+    def study(unit: IterationData) -> None:
+        timer.phase("rollout")
+
+        # Cognitive trees: turns that the policy cannot tell apart become one node.
+        build_trees(trainer, unit)
+        timer.phase("tree")
+
+        # The algorithm's episode term, or the Q-tree's in its place; the step term is added in either case.
+        compute_advantages(trainer, unit)
+        timer.phase("valuation")
+
+        # Thought grafting: at every divergence the policy writes what it should have thought.
+        graft_thoughts(trainer, unit)
+        timer.phase("grafting")
+
+    # Sample groups of episodes and select those to train on (DAPO drops some and samples others instead). A rank takes a unit of tasks,
+    # plays and studies it, and takes the next as long as there are any.
+    collect_groups(trainer, data, study)
     timer.phase("rollout")
 
-    # Cognitive trees: turns that the policy cannot tell apart become one node.
-    build_trees(trainer, data)
-    timer.phase("tree")
-
-    # The algorithm's episode term, or the Q-tree's in its place; the step term is added in either case.
-    compute_advantages(trainer, data)
+    # What an algorithm compares over the whole batch, once all groups have their advantages.
+    compare_groups(trainer, data)
     timer.phase("valuation")
-
-    # Thought grafting: at every divergence the policy writes what it should have thought.
-    graft_thoughts(trainer, data)
-    timer.phase("grafting")
 
 
 def sampled_ahead(
@@ -260,10 +251,12 @@ def begin(trainer: Trainer, number: int, passed: float) -> IterationData:
     return IterationData(number, done, temperature, grown=grown)
 
 
-def collect_groups(trainer: Trainer, data: IterationData) -> None:
-    """Fill ``data.groups`` with trajectories."""
+def collect_groups(
+    trainer: Trainer, data: IterationData, study: Callable[[IterationData], None] = lambda unit: None
+) -> None:
+    """Fill ``data.groups`` with trajectories, unit by unit; ``study`` adds to each what comes of it."""
     stream = trainer.stream
-    data.groups = sample_groups(
+    sample_groups(
         trainer.config,
         trainer.algorithm,
         trainer.engine,
@@ -272,78 +265,95 @@ def collect_groups(trainer: Trainer, data: IterationData) -> None:
         trainer.cursor,
         trainer.world,
         data,
+        study,
     )
 
 
-def build_trees(trainer: Trainer, data: IterationData) -> None:
+def build_trees(trainer: Trainer, unit: IterationData) -> None:
     """Fill the groups' trees, if T-STAR is on."""
-    with raise_on_any_rank(trainer.world):
-        if (tstar := trainer.tstar(data)) is not None:
-            trees = tstar.trees([g.members for g in data.groups], data.number, data.work)
-            for group, tree in zip(data.groups, trees, strict=True):
-                group.tree = tree
+    if (tstar := trainer.tstar(unit)) is not None:
+        trees = tstar.trees([g.members for g in unit.groups], unit.number, unit.work)
+        for group, tree in zip(unit.groups, trees, strict=True):
+            group.tree = tree
 
 
-def compute_advantages(trainer: Trainer, data: IterationData) -> None:
+def compute_advantages(trainer: Trainer, unit: IterationData) -> None:
     """Fill the groups' advantages and divergences."""
-    algorithm = trainer.algorithm
-    with raise_on_any_rank(trainer.world):
-        tstar = trainer.tstar(data)
-        chances = [None] * len(data.groups) if tstar is None else tstar.chances(data.groups)
-        for group, known in zip(data.groups, chances, strict=True):
-            # Comparisons of whole episodes know those from the start alone: a fork has no turns before its first.
-            credit = [*algorithm.episode_advantages(group.trajectories), *_none(group.forks)]
-            steps = algorithm.step_advantages(group.trajectories)
-            if tstar is not None:
-                credit = tstar.value(group, credit, known)
-                group.way = tstar.way(group.tree)
-                group.divergences = tstar.divergences(group.tree, group.way)
-            if steps is not None:
-                credit = [
-                    whole + own for whole, own in zip(credit, [*steps, *_none(group.forks)], strict=True)
-                ]
-            group.advantages = credit if tstar is None else tstar.imitate(group.tree, group.way, credit)
-    algorithm.batch_advantages(data.groups, trainer.world)
+    algorithm, tstar = trainer.algorithm, trainer.tstar(unit)
+    chances = [None] * len(unit.groups) if tstar is None else tstar.chances(unit.groups)
+    for group, known in zip(unit.groups, chances, strict=True):
+        # Comparisons of whole episodes know those from the start alone: a fork has no turns before its first.
+        credit = [*algorithm.episode_advantages(group.trajectories), *_none(group.forks)]
+        steps = algorithm.step_advantages(group.trajectories)
+        if tstar is not None:
+            credit = tstar.value(group, credit, known)
+            group.way = tstar.way(group.tree)
+            group.divergences = tstar.divergences(group.tree, group.way)
+        if steps is not None:
+            credit = [whole + own for whole, own in zip(credit, [*steps, *_none(group.forks)], strict=True)]
+        group.advantages = credit if tstar is None else tstar.imitate(group.tree, group.way, credit)
 
 
 def _none(trajectories: Sequence[Trajectory]) -> Advantages:
     return [np.zeros(len(t.turns)) for t in trajectories]
 
 
-def graft_thoughts(trainer: Trainer, data: IterationData) -> None:
-    """Fill ``data.grafts``, if T-STAR is on, and free the engine's sampling memory for the update."""
+def graft_thoughts(trainer: Trainer, unit: IterationData) -> None:
+    """Fill ``unit.grafts``, if T-STAR is on."""
+    if (tstar := trainer.tstar(unit)) is not None:
+        unit.grafts = tstar.graft(unit.groups, unit.number)
+        unit.turns += unit.grafts.turns
+        unit.tokens += unit.grafts.tokens
+
+
+def compare_groups(trainer: Trainer, data: IterationData) -> None:
+    """Let the algorithm compare groups with one another, and free the engine's sampling memory for the update."""
+    trainer.algorithm.batch_advantages(data.groups, trainer.world)
     with raise_on_any_rank(trainer.world):
-        if (tstar := trainer.tstar(data)) is not None:
-            data.grafts = tstar.graft(data.groups, data.number)
-            data.turns += data.grafts.turns
-            data.tokens += data.grafts.tokens
         trainer.engine.release()
 
 
 def draw_pairs(trainer: Trainer, data: IterationData) -> None:
-    """Fill ``data.pairs``: this rank's share of what is drawn from the grafting set, or its own grafts where none is kept."""
+    """Fill ``data.made``, and ``data.pairs``: this rank's share of what is drawn from the grafting set, or made where none is kept."""
     config, world = trainer.config, trainer.world
+    if not (config.tstar and config.makes_pairs):
+        return
+    parts = world.gather([(g.group, kept_pair(g)) for g in data.grafts.kept])
+    data.made = [pair for _, pair in sorted((made for part in parts for made in part), key=itemgetter(0))]
     if not config.graft.surgical:
         return
-    if not config.keeps_grafts:
+    if not config.keeps_grafts and world.size == 1:
         data.pairs = data.grafts.kept
         return
-    made = [pair for part in world.gather([kept_pair(g) for g in data.grafts.kept]) for pair in part]
-    drawn: list[KeptPair] = []
-    if world.rank == 0:
+    drawn: list[KeptPair] = data.made
+    if world.rank == 0 and config.keeps_grafts:
         # The set itself grows in ``finish``: an iteration that fails adds nothing.
-        drawn = trainer.dataset.grown(made, config.graft.keep).draw(
-            max(len(made), config.graft.batch), f"{config.seed}/pairs/{data.number}"
+        drawn = trainer.dataset.grown(data.made, config.graft.keep).draw(
+            max(len(data.made), config.graft.batch), f"{config.seed}/pairs/{data.number}"
         )
-        data.pairs_age = _mean([data.number - pair.iteration for pair in drawn]) or 0.0
-    data.pairs = world.broadcast(drawn)[world.rank :: world.size]
+        data.pairs_age = mean([data.number - pair.iteration for pair in drawn]) or 0.0
+    data.pairs = world.exchange([drawn[rank :: world.size] for rank in range(world.size)])[0]
 
 
 def make_sequences(trainer: Trainer, data: IterationData) -> None:
-    """Fill ``data.episodes``: token sequences, with old log-probabilities, critic values and an importance correction if needed."""
+    """Fill ``data.episodes``: token sequences, with old log-probabilities, critic values and an importance correction if needed.
+
+    They are dealt to the ranks by the tokens to compute, whoever sampled them.
+    """
     algorithm, optim, exact = trainer.algorithm, trainer.config.optim, trainer.engine.shares_weights
     with raise_on_any_rank(trainer.world):
         data.episodes = make_rows(trainer.config, data.groups)
+        costs = costs_of(
+            data.episodes,
+            algorithm.terms(),
+            frozen=algorithm.needs_values or not exact,
+            epochs=optim.epochs,
+            share=trainer.learner.shares,
+        )
+    if trainer.world.size > 1:
+        data.places = places_of(data.episodes, costs, trainer.world)
+        data.episodes = moved_episodes(data.episodes, data.places, trainer.world)
+    with raise_on_any_rank(trainer.world):
         compute_old_logprobs_and_values(
             trainer.learner,
             data.sequences,
@@ -368,12 +378,18 @@ def update_policy(trainer: Trainer, data: IterationData) -> UpdateStats:
             return
         with raise_on_any_rank(trainer.world):
             sync_engine(trainer.policy, trainer.engine, learner.weights())
-        compute_advantages(trainer, data)
-        with raise_on_any_rank(trainer.world):
-            trainer.engine.release()
-            for (_, old), (_, new) in zip(data.episodes, make_rows(config, data.groups), strict=True):
-                for sequence, fresh in zip(old, new, strict=True):
-                    sequence.advantages = fresh.advantages
+            for unit in data.units:
+                trainer.engine.clear_cache()
+                compute_advantages(trainer, unit)
+        compare_groups(trainer, data)
+        fresh = make_rows(config, data.groups)
+        keys = [(t.group, t.member) for t, _ in fresh]
+        credit = moved(
+            [[row.advantages for row in rows] for _, rows in fresh], keys, data.places, trainer.world
+        )
+        for (_, rows), advantages in zip(data.episodes, credit, strict=True):
+            for row, own in zip(rows, advantages, strict=True):
+                row.advantages = own
         trainer.algorithm.token_advantages(data.episodes, trainer.world)
         correct(data.sequences)
         with raise_on_any_rank(trainer.world):
@@ -412,23 +428,15 @@ def finish(trainer: Trainer, data: IterationData, stats: UpdateStats, timer: Pha
     if trainer.config.curriculum == "success":
         outcomes = world.broadcast([outcome for part in world.gather(data.outcomes) for outcome in part])
         trainer.estimates, data.outcomes = trainer.estimates.updated(outcomes), ()
-    parts = world.gather(data)
-    data = IterationData.merge(parts) if parts else data
     trainer.cursor += tasks
     trainer.turns += turns
+    data = gathered(trainer.config, data, world)
     if world.rank:
         return IterationResult({}, data.seconds, data.memory, data)
-    made = [kept_pair(g) for g in data.grafts.kept]
-    trainer.dataset = trainer.dataset.grown(made, trainer.config.graft.keep)
+    trainer.dataset = trainer.dataset.grown(data.made, trainer.config.graft.keep)
     metrics = summarize(trainer.config, data, stats, trainer.grafted, len(trainer.dataset))
     metrics |= course_metrics(trainer.config, data, trainer.estimates)
-    kept = {(g.group, g.worst_step) for g in data.grafts.kept}
-    trainer.grafted |= {
-        anchor(g, d)
-        for g in data.groups
-        for d in g.divergences
-        if (g.trajectories[0].group, d.worst_step) in kept
-    }
+    trainer.grafted |= {anchor for figures in data.figures for anchor in figures.repaired}
     return IterationResult(metrics, data.seconds, data.memory, data)
 
 
@@ -492,181 +500,3 @@ def rate(config: Config, number: int, done: float = 0.0) -> float:
         left = min(config.iterations - number, config.iterations * max(0.0, 1 - done))
         factor = min(factor, left / (config.iterations * config.optim.decay))
     return factor
-
-
-def anchor(result: Group, divergence: Divergence) -> tuple[str, str]:
-    """(task, state key) of the step before a divergence: which decision it is, across iterations."""
-    worst, turn = divergence.worst_step
-    trajectory = result.members[worst]
-    fork, start = trajectory.fork, result.trajectories[0].start_key
-    begun = "" if fork is None or fork.state == start else fork.state
-    return trajectory.episode.task, trajectory.steps[turn - 1].state_key if turn else begun
-
-
-def summarize(
-    config: Config,
-    played: IterationData,
-    stats: UpdateStats,
-    grafted: set[tuple[str, str]],
-    dataset_size: int,
-) -> dict[str, Any]:
-    """Compute all metrics of an iteration except times (docs/tstar.md); None where nothing could be measured."""
-    results, grafts, work = played.groups, played.grafts, played.work
-    trajectories = [t for r in results for t in r.trajectories]
-    steps = [s for t in trajectories for s in t.steps]
-    replies = [len(turn.reply) for t in trajectories for turn in t.turns]
-    lost = [t for t in trajectories if not t.episode.success]
-    equal = [len({t.reward for t in r.trajectories}) == 1 for r in results]
-    metrics: dict[str, Any] = {
-        "reward": _mean([t.earned for t in trajectories]),
-        "success": _mean([t.episode.success for t in trajectories]),
-        "invalid_rate": _mean([not s.action_valid for s in steps]),
-        "episode_length": _mean([len(t.steps) for t in trajectories]),
-        "response_tokens": _mean(replies),
-        "zero_variance_groups": _mean(equal),
-        "failed_episodes": len(played.failed),
-        "overlong_episodes": played.overlong,
-        "turns_sampled": played.turns,
-        "tokens_sampled": played.tokens,
-        "entropy": stats.entropy,
-    }
-    if trajectories and "f1" in trajectories[0].episode.extra:
-        metrics["f1"] = _mean([t.episode.extra.get("f1", 0.0) for t in trajectories])
-    if config.tstar:
-        metrics |= _tree_metrics(results, config)
-        divergences = [(r, d) for r in results for d in r.divergences]
-        repaired = {(g.group, g.worst_step[0]) for g in grafts.kept}
-        metrics |= {
-            "grafting_coverage": _mean([(t.group, t.member) in repaired for t in lost]),
-            "anchor_reuse": _mean([anchor(r, d) in grafted for r, d in divergences]),
-            "grafts": len(grafts.kept),
-            "grafts_model": sum(g.source == "model" for g in grafts.kept),
-            "grafts_z_plus": sum(g.source == "z_plus" for g in grafts.kept),
-            "grafts_equal_to_z_plus": sum(
-                g.thought == g.succeeded.thought for g in grafts.kept if g.source == "model"
-            ),
-            "grafts_best_members": _mean([g.best_members for g in grafts.kept]),
-            "grafts_worst_members": _mean([g.worst_members for g in grafts.kept]),
-            "grafts_played_on": grafts.played_on,
-            "grafts_verified": sum(g.verified is not None for g in grafts.kept),
-            "graft_dataset_size": dataset_size,
-            "graft_dataset_age": played.pairs_age,
-            "grafts_dropped": dict(sorted(grafts.dropped.items())),
-            "weight_change": _weight_change(results),
-            "kl_asked": work.asked,
-            "kl_identical": work.identical,
-            "kl_contexts_sampled": work.sampled_contexts,
-            "kl_scored": work.scored,
-            "kl_scores_saved": work.unscored - work.scored,
-            "kl_rejected_early": work.rejected_early,
-        }
-        for name in ("surgical_loss", "surgical_accuracy", "surgical_margin", "surgical_gradient_norm"):
-            # Without grafts there is nothing to measure.
-            metrics[name] = _known(getattr(stats, name)) if stats.surgical_steps else None
-    if config.forks:
-        metrics |= _fork_metrics(results, played)
-    if config.tstar and config.graft.enabled and config.graft.source != "divergence":
-        metrics |= _way_metrics(results)
-    if config.needs_reference:
-        metrics["kl_reference"] = stats.kl_reference
-    if config.algo.startswith("dapo"):
-        metrics |= {"played_tasks": played.tasks, "dropped_groups": played.dropped_groups}
-    if config.rollout.ahead:
-        metrics["sampling_lag"] = played.lag
-    if tokens := (correction := played.correction).tokens:
-        metrics |= {
-            "correction_masked": correction.masked / tokens,
-            "correction_truncated": correction.truncated / tokens,
-            "correction_weight": correction.weights / tokens,
-        }
-    if config.algo == "ppo":
-        metrics |= {"value_loss": stats.value_loss, "value_clip_fraction": stats.value_clip_fraction}
-    return metrics | {
-        "base_loss": stats.base_loss,
-        "clip_fraction": stats.clip_fraction if stats.tokens else None,
-        "base_gradient_norm": _known(stats.base_gradient_norm),
-        "gradient_norm": stats.gradient_norm,
-        "logprob_difference_mean": stats.logprob_difference_mean,
-        "logprob_difference_max": stats.logprob_difference_max if stats.tokens else None,
-    }
-
-
-def _tree_metrics(results: Sequence[Group], config: Config) -> dict[str, Any]:
-    """Average the statistics of the trees of groups whose rewards differ, or of all; empty without trees.
-
-    The spread of divergent nodes is averaged over the trees that have any.
-    """
-    everywhere, delta, shrink = config.tree.statistics_everywhere, config.tree.delta, config.graft.shrink
-    trees = [
-        r.tree.stats(delta, shrink)
-        for r in results
-        if r.tree is not None and (everywhere or not r.tree.zero_variance)
-    ]
-    metrics = {f"tree_{key}": _mean([float(t[key]) for t in trees]) for key in (trees[0] if trees else {})}
-    if trees:
-        metrics["tree_mean_spread"] = _mean([t["mean_spread"] for t in trees if t["divergent_nodes"]])
-    return metrics
-
-
-def _fork_metrics(results: Sequence[Group], played: IterationData) -> dict[str, Any]:
-    """Count forks, how they ended, and the groups that had nothing to compare without them."""
-    forks = [t for r in results for t in r.forks]
-    ends = [t.fork.stopped for t in forks if t.fork is not None]
-    return {
-        "forks": len(forks),
-        "forks_failed": played.forks_failed,
-        "forks_stopped": _mean(ends),
-        "fork_length": _mean([len(t.turns) for t in forks]),
-        "fork_success": _mean(
-            [t.episode.success for t in forks if t.fork is not None and not t.fork.stopped]
-        ),
-        "groups_opened_by_forks": sum(
-            len({t.reward for t in r.trajectories}) == 1 and r.tree is not None and not r.tree.zero_variance
-            for r in results
-        ),
-    }
-
-
-def _way_metrics(results: Sequence[Group]) -> dict[str, Any]:
-    """Count ways, those stitched from several episodes, and those shorter than each episode that ended as well."""
-    found = [(r, r.way) for r in results if r.way is not None]
-    ended = {
-        id(r): [
-            t.before + len(t.turns)
-            for t in r.members
-            if not (t.fork is not None and t.fork.stopped) and t.reward >= way.reward - SAME_REWARD
-        ]
-        for r, way in found
-    }
-    return {
-        "ways": len(found),
-        "way_length": _mean([len(way.steps) for _, way in found]),
-        "ways_stitched": sum(len({i for i, _ in way.steps}) > 1 for _, way in found),
-        "ways_shorter": sum(len(way.steps) < min(ended[id(r)]) for r, way in found),
-    }
-
-
-def _weight_change(results: Sequence[Group]) -> float | None:
-    """Measure how far the tree's gradient weights are from GRPO's; None if all weights are 0."""
-    ours: list[np.ndarray] = []
-    theirs: list[np.ndarray] = []
-    keys = []
-    for result in results:
-        base = grpo([t.reward for t in result.trajectories], [0] * len(result.trajectories))
-        own = result.advantages[: len(base)]
-        for trajectory, advantages, a in zip(result.trajectories, own, base, strict=True):
-            ours.append(np.asarray(advantages))
-            theirs.append(np.full(len(trajectory.turns), a))
-            keys.append([(tuple(turn.context), tuple(turn.reply)) for turn in trajectory.turns])
-    if not any(np.any(row) for row in (*ours, *theirs)):
-        return None
-    return float(relative_weight_change(ours, theirs, keys))
-
-
-def _known(figure: float) -> float | None:
-    """Replace NaN, which marks figures that the learner did not measure, by None."""
-    return None if math.isnan(figure) else figure
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if len(values) else None

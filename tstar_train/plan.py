@@ -34,6 +34,7 @@ from tstar_train.policy.kv import activations_of, cache_bytes_per_token, interme
 from tstar_train.policy.model import require_text_config
 from tstar_train.recipes.recipe import built_in_policy
 from tstar_train.rollout.collect import training_spec
+from tstar_train.rollout.sample import units_of
 
 # Activations that a layer keeps for its backward pass, in hidden sizes (norms, queries, keys, values, attention output, residuals) and
 # in intermediate sizes (gate, up projection and their product).
@@ -125,7 +126,8 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
         )
     if config.rollout.ahead and config.engine != "vllm-server":
         made.always["sampling process: weights"] = parameters * item
-    rows = config.rollout.tasks_per_iteration // processes * config.rollout.group_size
+    share = config.rollout.tasks_per_iteration // processes * config.rollout.group_size
+    rows = units_at_once(config, processes) * config.rollout.group_size
     token = cache_bytes_per_token(model_config, item)
     fitting = rows_that_fit(model_config, item, limit, config.rollout.max_sequences, config.rollout.cache_gib)
     made.sampling["keys and values"] = min(rows, fitting) * limit * token
@@ -171,12 +173,12 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
         made.update["gradient"] += 4 * trained
     elif zero:  # the bucket, and a copy for the all-reduce
         made.update["DeepSpeed's bucket"] = 2 * 4 * min(BUCKET, trained)
-    made.sampled_tokens = rows * _turns(config) * config.rollout.max_tokens
+    made.sampled_tokens = share * _turns(config) * config.rollout.max_tokens
     if _plays_again(config):
         made.further["further rounds of sampling"] = (config.dapo.rounds - 1) * made.sampled_tokens
     by_depth = config.tstar and config.tree.enabled and config.tree.nodes == "depth"
     if by_depth and config.tree.kl_estimator == "mc":  # after each turn but the last, where contexts differ
-        drawn = rows * (_turns(config) - 1) * config.tree.kl_samples
+        drawn = share * (_turns(config) - 1) * config.tree.kl_samples
         longest = config.tree.kl_tokens
         made.further["KL draws"] = drawn * (
             longest if isinstance(longest, int) else config.rollout.max_tokens
@@ -197,6 +199,11 @@ def _optimizer(config: Config) -> str:
     parts += [f"linear rise over the first {optim.warmup:.0%} of the run"] if optim.warmup else []
     parts += [f"linear fall over its last {optim.decay:.0%}"] if optim.decay else []
     return ", ".join(parts)
+
+
+def units_at_once(config: Config, processes: int) -> int:
+    """Return the largest number of tasks that a process plays side by side."""
+    return max(map(len, units_of(config, config.rollout.tasks_per_iteration, processes)))
 
 
 def _turns(config: Config) -> int:
@@ -324,7 +331,7 @@ def plan_lines(made: Plan, config: Config, device: str, processes: int) -> list[
         + (" (adapters)" if config.lora.rank else ""),
         f"context and reply together: at most {made.limit:,} tokens, replies at most {config.rollout.max_tokens:,}; "
         f"{counted(config.rollout.tasks_per_iteration, 'task')} x {counted(config.rollout.group_size, 'episode')} "
-        f"over {counted(processes, 'process', 'processes')}",
+        f"over {counted(processes, 'process', 'processes')}{_handed_out(config, processes)}",
         *([server_line(config, device)] if config.engine == "vllm-server" else []),
         *table("for the whole run", made.always),
         *table("plus during sampling", made.sampling),
@@ -379,6 +386,17 @@ def _course(config: Config) -> list[str]:
             f"horizon: from {counted(first, 'step')} to the full one after {until} (--rollout.horizon-growth)"
         )
     return lines
+
+
+def _handed_out(config: Config, processes: int) -> str:
+    """Say in words how processes share the tasks; nothing where one has them all."""
+    units = units_of(config, config.rollout.tasks_per_iteration, processes)
+    if processes == 1 and len(units) == 1:
+        return ""
+    taken = counted(max(map(len, units)), "task")
+    return (
+        f", taken at most {taken} at a time, {counted(len(units), 'time')} in all (--rollout.tasks-at-once)"
+    )
 
 
 def _turns_taken(config: Config) -> str:

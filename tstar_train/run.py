@@ -43,7 +43,8 @@ from tstar_train.engines.base import EngineFailed
 from tstar_train.engines.check import EngineMismatch
 from tstar_train.evaluate import Measurement, by_environment, header, print_result, summarized
 from tstar_train.finite import NotFinite
-from tstar_train.loop import IterationResult, Trainer, share_of_episodes, share_of_minutes, share_of_turns
+from tstar_train.loop import Trainer, share_of_episodes, share_of_minutes, share_of_turns
+from tstar_train.metrics import IterationResult
 from tstar_train.output import Output
 from tstar_train.ranks import all_ranks, run_on_all_ranks
 from tstar_train.report import write_report
@@ -317,7 +318,7 @@ def train_on(
                 seconds,
                 time.time() - started,
             )
-            progress.episodes += sum(len(group.trajectories) for group in result.data.groups)
+            progress.episodes += sum(found.counts["episodes"] for found in result.data.figures)
             trainer.whole = True
             folder.show(number, result)
             display.update(number, result.metrics, seconds / number)
@@ -358,11 +359,11 @@ def _remark(console: Console, config: Config, number: int, result: IterationResu
             markup=False,
             highlight=False,
         )
-    if len(result.data.groups) < config.rollout.tasks_per_iteration - len(lost) and config.algo.startswith(
+    if len(result.data.figures) < config.rollout.tasks_per_iteration - len(lost) and config.algo.startswith(
         "dapo"
     ):
         console.print(
-            f"iteration {number}: {len(result.data.groups)} of {config.rollout.tasks_per_iteration} groups to learn from "
+            f"iteration {number}: {len(result.data.figures)} of {config.rollout.tasks_per_iteration} groups to learn from "
             f"after {config.dapo.rounds} rounds of sampling (--dapo.rounds); it trains on those",
             style="yellow",
             highlight=False,

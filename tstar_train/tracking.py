@@ -36,7 +36,7 @@ from tstar_envs import (
 )
 from tstar_envs.redaction import redacted, redacted_parts
 from tstar_train.config import Config
-from tstar_train.loop import IterationResult
+from tstar_train.metrics import SHOWN_GROUPS, IterationResult, telling
 from tstar_train.tree import tree_to_dict
 from tstar_train.types import Group
 
@@ -174,9 +174,6 @@ def _ticker(console: Console, what: str, show: Callable[[str], None]) -> Ticker:
 
 
 VALIDATIONS = "validation.jsonl"
-_EPISODE_GROUPS = (
-    2  # number of groups per iteration whose episodes are written; all would take tens of megabytes
-)
 
 
 class LoggerFailed(TStarError, RuntimeError):
@@ -237,7 +234,7 @@ class RunFolder:
         self._append("metrics.jsonl", {"iteration": number, **result.metrics})
         memory = {"gpu_memory_peak_gib": result.memory} if result.memory else {}
         self._append("timings.jsonl", {"iteration": number, **result.seconds, "seconds": seconds, **memory})
-        shown = _most_telling(result.data.groups)
+        shown = sorted(result.data.groups, key=telling)[:SHOWN_GROUPS]
         for group in shown:
             own = group.advantages[: len(group.trajectories)]  # forks are with the trees
             for trajectory, advantages in zip(group.trajectories, own, strict=True):
@@ -479,15 +476,6 @@ class _Line(NamedTuple):
 def _has_episodes(metrics: dict[str, Any]) -> bool:
     """Check whether an iteration wrote lines to ``episodes.jsonl``; DAPO may have dropped all its episodes."""
     return metrics.get("reward", 0.0) is not None or bool(metrics.get("failed_episodes"))
-
-
-def _most_telling(groups: list[Group]) -> list[Group]:
-    """Select the groups with the most divergences and a way, then those with a tree; ties go to the first groups."""
-
-    def key(group: Group) -> tuple[int, bool, bool, int]:
-        return -len(group.divergences), group.way is None, group.tree is None, group.trajectories[0].group
-
-    return sorted(groups, key=key)[:_EPISODE_GROUPS]
 
 
 def _plain(value: Any) -> Any:

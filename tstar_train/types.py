@@ -387,6 +387,39 @@ class KLWork:
     rejected_early: int = 0
 
 
+@dataclass(slots=True)
+class GroupFigures:
+    """Figures of one group, from which metrics are computed without its texts and tokens.
+
+    Attributes:
+        group: index of the task in the iteration.
+        env: id of its environment.
+        telling: how much its tree tells, the lowest first (``metrics.telling``).
+        rewards: that the episodes from the start are compared by.
+        earned: return of each of them.
+        f1: F1 of the answer of each, None where the environment has none.
+        counts: sums of whole numbers, by name.
+        tree: statistics of the tree; None without one that counts.
+        anchors: (task, state key) of each divergence.
+        repaired: those of them with a graft.
+        credit: advantages of the turns of the episodes from the start, if weights are compared.
+        texts: digests of context and reply of the same turns.
+    """
+
+    group: int
+    env: str
+    telling: tuple[int, bool, bool, int]
+    rewards: list[float]
+    earned: list[float]
+    f1: list[float | None]
+    counts: Counter[str]
+    tree: dict[str, float] | None
+    anchors: list[tuple[str, str]]
+    repaired: list[tuple[str, str]]
+    credit: list[NDArray[np.float64]]
+    texts: list[list[bytes]]
+
+
 @dataclass
 class CorrectionWork:
     """Counts of the importance correction.
@@ -416,7 +449,7 @@ def failed(episode: Episode) -> bool:
 
 @dataclass
 class IterationData:
-    """Data of one iteration, of one rank or of all; each step of ``loop.iterate`` fills its part.
+    """Data of one iteration: of one unit of tasks, of one rank, or of all; each step of ``loop.iterate`` fills its part.
 
     Attributes:
         number: of the iteration, from 0.
@@ -440,6 +473,11 @@ class IterationData:
         grown: progress of the curriculum and of the horizon before it, from 0 to 1.
         outcomes: success of this iteration's groups, dropped ones too, for ``--curriculum success``; empty once it is over.
         lag: number of updates between the weights that sampled and those that train on it (``--rollout.ahead``).
+        first: index of the unit's first task in the iteration; units are in its order.
+        units: the units of tasks that this rank played, of which it is the sum; empty in a unit.
+        places: rank that trains on each of this rank's trajectories, in order; None if all stay.
+        made: preference pairs of this iteration's grafts, of all ranks; on the first rank.
+        figures: of the groups, in order of task.
         seconds: per phase; after merging, of the slowest rank.
         memory: peak GiB on a GPU per phase; after merging, of the rank with the largest.
     """
@@ -465,6 +503,11 @@ class IterationData:
     grown: float = 1.0
     outcomes: Sequence[Outcome] = ()
     lag: int = 0
+    first: int = 0
+    units: list[IterationData] = field(default_factory=list)
+    places: list[int] | None = None
+    made: list[KeptPair] = field(default_factory=list)
+    figures: list[GroupFigures] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
 
@@ -473,33 +516,52 @@ class IterationData:
         """All token sequences of this rank."""
         return [sequence for _, sequences in self.episodes for sequence in sequences]
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Read what was pickled, by a version without some of the fields too."""
+        vars(self).update(vars(IterationData()) | state)
+
+    def begun_unit(self, first: int) -> IterationData:
+        """Make the empty data of a unit of tasks.
+
+        Args:
+            first: index of its first task in the iteration.
+        """
+        return IterationData(
+            self.number, self.done, self.temperature, grown=self.grown, lag=self.lag, first=first
+        )
+
+    def add(self, part: IterationData) -> None:
+        """Add what a part has: its groups come last, counts are summed, times are those of the slowest."""
+        self.groups += part.groups
+        self.figures += part.figures
+        self.failed += part.failed
+        self.overlong += part.overlong
+        self.tasks += part.tasks
+        self.turns += part.turns
+        self.tokens += part.tokens
+        self.forks_failed += part.forks_failed
+        self.fork_error = part.fork_error or self.fork_error
+        self.dropped_groups += part.dropped_groups
+        self.outcomes = [*self.outcomes, *part.outcomes]
+        self.grafts.kept += part.grafts.kept
+        self.grafts.dropped += part.grafts.dropped
+        self.grafts.played_on += part.grafts.played_on
+        self.grafts.turns += part.grafts.turns
+        self.grafts.tokens += part.grafts.tokens
+        for counted in ("work", "correction"):
+            sums = getattr(self, counted)
+            for name, value in vars(getattr(part, counted)).items():
+                setattr(sums, name, getattr(sums, name) + value)
+        for mine, theirs in ((self.seconds, part.seconds), (self.memory, part.memory)):
+            for phase, value in theirs.items():
+                mine[phase] = max(mine.get(phase, 0.0), value)
+
     @classmethod
     def merge(cls, parts: Sequence[IterationData]) -> IterationData:
-        """Join the data of all ranks, in order of rank."""
+        """Join data of the same iteration, in order of task, whoever played it."""
         first = parts[0]
         whole = cls(first.number, first.done, first.temperature, pairs_age=first.pairs_age, lag=first.lag)
         whole.grown = first.grown
-        for part in parts:
-            whole.groups += part.groups
-            whole.failed += part.failed
-            whole.overlong += part.overlong
-            whole.tasks += part.tasks
-            whole.turns += part.turns
-            whole.tokens += part.tokens
-            whole.forks_failed += part.forks_failed
-            whole.fork_error = part.fork_error or whole.fork_error
-            whole.dropped_groups += part.dropped_groups
-            whole.outcomes = [*whole.outcomes, *part.outcomes]
-            whole.grafts.kept += part.grafts.kept
-            whole.grafts.dropped += part.grafts.dropped
-            whole.grafts.played_on += part.grafts.played_on
-            whole.grafts.turns += part.grafts.turns
-            whole.grafts.tokens += part.grafts.tokens
-            for counted in ("work", "correction"):
-                sums = getattr(whole, counted)
-                for name, value in vars(getattr(part, counted)).items():
-                    setattr(sums, name, getattr(sums, name) + value)
-            for mine, theirs in ((whole.seconds, part.seconds), (whole.memory, part.memory)):
-                for phase, value in theirs.items():
-                    mine[phase] = max(mine.get(phase, 0.0), value)
+        for part in sorted(parts, key=lambda part: part.first):
+            whole.add(part)
         return whole

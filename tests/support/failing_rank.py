@@ -44,7 +44,7 @@ def before(owner, name, where):
 
     def wrapped(*arguments, **options):
         if where == "sampling":
-            now.update(iteration=arguments[6], rank=arguments[8].rank)
+            now.update(iteration=arguments[7].number, rank=arguments[6].rank)
         fail(where)
         return real(*arguments, **options)
 

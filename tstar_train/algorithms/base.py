@@ -41,6 +41,11 @@ class Algorithm(ABC):
     def __init__(self, config: Config) -> None:
         self.config = config
 
+    @property
+    def compares_batch(self) -> bool:
+        """True if it compares groups with one another (``batch_advantages``)."""
+        return type(self).batch_advantages is not Algorithm.batch_advantages
+
     def shape_rewards(self, trajectories: Sequence[Trajectory]) -> None:
         """Change what episodes are compared by (``Trajectory.penalty``), before anything is compared."""
         return
@@ -69,7 +74,8 @@ class Algorithm(ABC):
         """Change ``Group.advantages`` by comparing groups with one another, once all have theirs; by default nothing.
 
         All ranks call it. Each has only its own groups, maybe none: add sums and counts over the ranks with ``world.all_reduce``, never
-        means, and call it equally often on every rank.
+        means, and call it equally often on every rank. With this method the same groups are always on the same rank, so that such sums are
+        the same to the last digit; without it ranks take tasks as they get free.
 
         Args:
             groups: groups of this rank, with the tree's advantages where T-STAR is on; changed in place.

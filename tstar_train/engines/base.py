@@ -85,7 +85,8 @@ def require_room(
 class Engine(Protocol):
     """Samples replies and computes log-probabilities with the current weights.
 
-    An engine that keeps the caches of so many rows only has that number as ``rows_at_once``: more are not played side by side.
+    An engine that keeps the caches of so many rows only has that number as ``rows_at_once``: more are not played side by side. Its caches
+    are dropped before each unit of tasks (``clear_cache``), so that a unit gives the same whatever was played before it.
     """
 
     @property

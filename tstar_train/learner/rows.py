@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import fields, replace
+from itertools import groupby, pairwise
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -11,9 +15,17 @@ from numpy.typing import NDArray
 from tstar_envs import Step
 from tstar_train.advantages import below_zero
 from tstar_train.config import Config, RolloutConfig
+from tstar_train.distributed import Communicator
 from tstar_train.engines.check import require_agreement
+from tstar_train.learner.terms import Term
 from tstar_train.losses import Aggregation, Correction, importance_weights, token_weight
+from tstar_train.policy.kv import common_prefix
 from tstar_train.types import CorrectionWork, Group, TokenSequence, Trajectory, Turn, join_rows, rows_of
+
+T = TypeVar("T")
+Episode = tuple[Trajectory, list[TokenSequence]]
+Key = tuple[int, int]  # group and member: the order of the tasks
+_TRAINED = 3  # forward and backward pass of a token, in forward passes
 
 
 def penalties(steps: Sequence[Step], rollout: RolloutConfig) -> NDArray[np.float64]:
@@ -150,3 +162,190 @@ def correct(sequences: Sequence[TokenSequence]) -> None:
     for row in sequences:
         if row.correction:
             row.advantages = [a * w for a, w in zip(row.advantages, row.correction, strict=True)]
+
+
+def places_of(episodes: Sequence[Episode], costs: Sequence[int], world: Communicator) -> list[int]:
+    """Choose the rank that trains on each trajectory; all ranks call it.
+
+    Ranks get contiguous parts of the trajectories in order of task, with about as many tokens to compute. They depend on the rows alone,
+    not on who has them.
+
+    Args:
+        episodes: every trajectory of this rank with its rows.
+        costs: of each, see ``costs_of``.
+        world: communicator between the ranks.
+
+    Returns:
+        Ranks, in the order of ``episodes``.
+    """
+    keys = [(t.group, t.member) for t, _ in episodes]
+    every = sorted(pair for part in world.gather(list(zip(keys, costs, strict=True))) for pair in part)
+    whole = cut_evenly([cost for _, cost in every], world.size)
+    firsts = world.broadcast([every[part.start][0] if part else None for part in whole[1:]])
+    # A rank with nothing takes over where the next one begins.
+    last: Key | None = None
+    begins: list[Key] = []
+    for first in reversed(firsts):
+        last = first if first is not None else last
+        begins.append(last if last is not None else (1 << 62, 0))
+    begins.reverse()
+    return [bisect_right(begins, key) for key in keys]
+
+
+def costs_of(
+    episodes: Sequence[Episode], terms: Sequence[Term], *, frozen: bool, epochs: int, share: bool
+) -> list[int]:
+    """Estimate the work of each trajectory in tokens of a forward pass.
+
+    Args:
+        episodes: every trajectory of whole groups with its rows.
+        terms: terms of the base loss; rows that none needs are not trained on.
+        frozen: True if all rows are computed once before the update.
+        epochs: passes of the update; each computes a token forward and backward.
+        share: True if tokens that another row of the group begins with are computed once.
+    """
+    costs = [0] * len(episodes)
+    for _, of_group in groupby(enumerate(episodes), key=lambda one: one[1][0].group):
+        rows = sorted(
+            ((row.ids, n, row) for n, (_, rows) in of_group for row in rows), key=lambda one: one[:2]
+        )
+        before: list[int] = []
+        for ids, n, row in rows:
+            shared = common_prefix(before, ids) if share else len(ids) * (before == ids)
+            passes = frozen + _TRAINED * epochs * any(term.needs(row) for term in terms)
+            costs[n] += passes * (len(ids) - shared)
+            before = ids
+    return costs
+
+
+def cut_evenly(costs: Sequence[int], parts: int) -> list[range]:
+    """Cut a list into contiguous parts so that the largest sum of a part is as small as possible.
+
+    Args:
+        costs: numbers from 0.
+        parts: number of parts; the last ones may be empty.
+    """
+    if not any(costs):
+        costs = [1] * len(costs)
+    low, high = max([1, -(-sum(costs) // parts), *costs]), max(1, sum(costs))
+    while low < high:
+        middle = (low + high) // 2
+        if len(_filled(costs, middle)) <= parts:
+            high = middle
+        else:
+            low = middle + 1
+    begins = _filled(costs, low)
+    bounds = [*begins, *[len(costs)] * (parts + 1 - len(begins))]
+    return [range(first, last) for first, last in pairwise(bounds)]
+
+
+def _filled(costs: Sequence[int], most: int) -> list[int]:
+    """Begin a part wherever the one before would have more than ``most``; return where they begin."""
+    begins, own = [0], 0
+    for n, cost in enumerate(costs):
+        if own + cost > most:
+            begins.append(n)
+            own = 0
+        own += cost
+    return begins
+
+
+def moved(
+    items: Sequence[T], keys: Sequence[Key], places: Sequence[int] | None, world: Communicator
+) -> list[T]:
+    """Send items to other ranks; all ranks call it.
+
+    Args:
+        items: of this rank.
+        keys: group and member of each.
+        places: rank of each; None if all stay.
+        world: communicator between the ranks.
+
+    Returns:
+        The items that this rank has now, in order of their keys.
+    """
+    if places is None:
+        return list(items)
+    parts: list[list[tuple[Key, T]]] = [[] for _ in range(world.size)]
+    for item, key, place in zip(items, keys, places, strict=True):
+        parts[place].append((key, item))
+    found = [pair for part in world.exchange(parts) for pair in part]
+    return [item for _, item in sorted(found, key=lambda pair: pair[0])]
+
+
+def moved_episodes(episodes: Sequence[Episode], places: Sequence[int], world: Communicator) -> list[Episode]:
+    """Send trajectories with their rows to other ranks, see ``moved``; snapshots stay behind."""
+    packed: list[Episode | PackedEpisode] = [
+        one if place == world.rank else PackedEpisode.of(*one)
+        for one, place in zip(episodes, places, strict=True)
+    ]
+    keys = [(t.group, t.member) for t, _ in episodes]
+    return [
+        one.unpacked() if isinstance(one, PackedEpisode) else one
+        for one in moved(packed, keys, places, world)
+    ]
+
+
+class PackedEpisode(NamedTuple):
+    """A trajectory with its rows, for another rank: what a row holds is not repeated in every turn.
+
+    Attributes:
+        trajectory: without turns and snapshots.
+        turns: row, length of the context, length of the reply, and the turn without them.
+        rows: of each row the figures by name; runs of equal numbers are written once.
+    """
+
+    trajectory: Trajectory
+    turns: list[tuple[int, int, int, Turn]]
+    rows: list[dict[str, Any]]
+
+    @classmethod
+    def of(cls, trajectory: Trajectory, rows: Sequence[TokenSequence]) -> PackedEpisode:
+        """Pack a trajectory and its rows."""
+        turns, number = [], 0
+        for turn in trajectory.turns:
+            start, length = len(turn.context), len(turn.reply)
+            # Rows are joined in order of turn: a turn is in the first row that holds all that it holds.
+            ids = [*turn.context, *turn.reply]
+            while (
+                rows[number].ids[: len(ids)] != ids or rows[number].logprobs[start:][:length] != turn.logprobs
+            ):
+                number += 1
+            turns.append((number, start, length, replace(turn, context=[], reply=[], logprobs=[])))
+        bare = replace(trajectory, turns=[], snapshots=[], start_actions=None)
+        return cls(
+            bare, turns, [{f.name: _packed(getattr(row, f.name)) for f in fields(row)} for row in rows]
+        )
+
+    def unpacked(self) -> Episode:
+        """Return what was packed."""
+        rows = [TokenSequence(**{name: _unpacked(value) for name, value in row.items()}) for row in self.rows]
+        turns = [
+            replace(
+                turn,
+                context=rows[number].ids[:start],
+                reply=rows[number].ids[start : start + length],
+                logprobs=rows[number].logprobs[start : start + length],
+            )
+            for number, start, length, turn in self.turns
+        ]
+        return replace(self.trajectory, turns=turns), rows
+
+
+def _packed(value: Any) -> Any:
+    """Pack a list of numbers as (runs of equal ones, their lengths), or as they are where few repeat."""
+    if not isinstance(value, list) or not value:
+        return value
+    numbers = np.array(value, dtype=np.float64 if isinstance(value[0], float) else np.int32)
+    bits = numbers.view(np.int64) if numbers.itemsize == 8 else numbers  # 0 and -0 are two numbers
+    begins = np.flatnonzero(np.diff(bits, prepend=bits[0] + 1))
+    if len(begins) > len(value) // 2:
+        return numbers, None
+    return numbers[begins], np.diff(begins, append=len(value)).astype(np.int32)
+
+
+def _unpacked(value: Any) -> Any:
+    if not isinstance(value, tuple):
+        return value
+    numbers, lengths = value
+    return (numbers if lengths is None else np.repeat(numbers, lengths)).tolist()

@@ -228,7 +228,7 @@ class PolicyPlayer:
             seeds,
             max_tokens=sampling.max_tokens,
             temperature=sampling.temperature,
-            keys=[(self._seed, row) for row in offered],
+            keys=[(self._seed, self._trajectories[row].group, row) for row in offered],
         )
         for (row, (first, context)), sample in zip(offered.items(), samples, strict=True):
             ids, logprobs = Sample(first + sample.ids, [0.0] * len(first) + sample.logprobs)

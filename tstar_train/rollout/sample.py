@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 
 import torch
 
@@ -20,6 +23,7 @@ from tstar_train.rollout.stream import Slot, Tasks
 from tstar_train.types import Group, IterationData, Outcome, Trajectory, failed, overlong, without_failed
 
 MOST = 0.5  # maximum share of failed episodes; above it a run stops
+UNITS = 4  # an equal share is cut into so many units at most, unless ``tasks_at_once`` is set
 
 
 def stop_if_most_failed(failures: Sequence[Episode], played: int) -> None:
@@ -47,6 +51,30 @@ def training_sampling(config: Config, temperature: float) -> Sampling:
     )
 
 
+def units_of(config: Config, tasks: int, processes: int) -> list[range]:
+    """Cut the tasks of a round into units of nearly equal size; a process plays those of a unit side by side.
+
+    Args:
+        config: the run's options.
+        tasks: number of tasks of the round.
+        processes: number of processes of the run.
+
+    Returns:
+        The places of each unit's tasks in the round.
+    """
+    rollout, most = config.rollout, config.rollout.tasks_at_once
+    if most is not None:
+        number = math.ceil(tasks / most)
+    elif processes == 1:
+        number = 1
+    else:
+        # More are not played side by side, and fewer would leave a GPU idle, to which a row more costs nearly nothing.
+        share = rollout.tasks_per_iteration // processes * rollout.group_size
+        number = min(tasks, processes * max(1, min(UNITS, share // rollout.max_sequences)))
+    bounds = [tasks * n // number for n in range(number + 1)]
+    return [range(first, last) for first, last in pairwise(bounds)]
+
+
 def sample_groups(
     config: Config,
     algorithm: Algorithm,
@@ -56,11 +84,12 @@ def sample_groups(
     cursor: int,
     world: Communicator,
     data: IterationData,
+    study: Callable[[IterationData], None] = lambda unit: None,
 ) -> list[Group]:
-    """Sample the groups that this rank trains on; all ranks call it.
+    """Sample an iteration's groups, and return those that this rank played; all ranks call it.
 
-    Each rank plays its share of the iteration's tasks. Dropped groups are replaced by sampling more tasks, at most ``dapo.rounds`` times;
-    after that the iteration trains on what it has.
+    Ranks take units of the tasks as they get free. What becomes of a unit depends on its tasks alone, never on who plays it or after
+    what. Dropped groups are replaced by sampling more tasks, at most ``dapo.rounds`` times; after that the iteration trains on what it has.
 
     Args:
         config: the run's options.
@@ -70,70 +99,43 @@ def sample_groups(
         stream: the tasks.
         cursor: position of the iteration's first task in the stream; at the end the iteration has used ``data.tasks`` tasks of all ranks.
         world: communicator between the ranks.
-        data: the iteration's number and temperature; this rank's counts are added to it.
+        data: the iteration's number and temperature; this rank's units and their sums are added to it.
+        study: called with each unit once its groups are chosen, before another is taken; it may make no collective call.
 
     Raises:
         InfrastructureError: most episodes failed, on all ranks together.
     """
-    kept: list[Group] = []
-    roots = config.first_episodes
-    sampling = training_sampling(config, data.temperature)
-    missing, wanted = (
-        _missing_by_rank(config.rollout.tasks_per_iteration // world.size, world),
-        config.rollout.tasks_per_iteration // world.size,
-    )
-    first, round_number = 0, 0
-    while sum(missing) and round_number < config.dapo.rounds:
-        tasks = stream.take(cursor + first, sum(missing))
-        place = sum(missing[: world.rank])
-        mine = tasks[place : place + missing[world.rank]]
-        # If a pass over the tasks ends within a round, a task may occur twice.
-        repeats = [tasks[:n].count(tasks[n]) for n in range(place, place + len(mine))]
-        # The round is part of the seed, so a repeated task gives different episodes.
-        again = f"/again {round_number}" if round_number else ""
-        with raise_on_any_rank(world):
-            trajectories = play_slots(
-                config,
-                engine,
-                codec,
-                mine,
-                size=roots,
-                seed=f"{config.seed}/rollout/{data.number}{again}",
-                sampling=sampling,
-                first_group=first + place,
-                repeats=repeats,
-                grown=data.grown,
-            )
-            data.tasks += len(mine)
-            data.turns += sum(len(t.turns) for t in trajectories)
-            data.tokens += sum(len(turn.reply) for t in trajectories for turn in t.turns)
-            data.failed += [t.episode for t in trajectories if failed(t.episode)]
-            data.overlong += sum(overlong(t.episode) for t in trajectories)
-            groups = [
-                Group(g)
-                for i in range(len(mine))
-                if (g := without_failed(trajectories[i * roots : (i + 1) * roots]))
-            ]
-            if config.curriculum == "success":
-                data.outcomes = [*data.outcomes, *map(outcome_of, groups)]
-            if config.forks:
-                again_of = {first + place + n: repeats[n] for n in range(len(mine))}
-                for env in config.environments:
-                    alone, own = config.of(env), [g for g in groups if not config.mix or g.env == env]
-                    explorer = Explorer(
-                        alone, training_spec(alone, data.grown), engine, codec, sampling, data
-                    )
-                    explorer.explore(own, f"{config.seed}/fork/{data.number}{again}", again_of)
-            algorithm.shape_rewards([t for g in groups for t in g.members])
-            good = [g for g in groups if algorithm.filter_group(g.trajectories)]
-            data.dropped_groups += len(groups) - len(good)
-            kept += good
-        stop_if_most_failed_anywhere(data, roots, world)
+    # One process has nobody to share with: it studies the groups of all rounds together.
+    together = world.size == 1 and config.rollout.tasks_at_once is None
+    missing, first, round_number = config.rollout.tasks_per_iteration, 0, 0
+    while missing > 0 and round_number < config.dapo.rounds:
+        tasks = stream.take(cursor + first, missing)
+        places = units_of(config, len(tasks), world.size)
+        # Sums over groups come out differently in the last digit if other ranks hold them.
+        taken = world.hand_out(len(places), fixed=algorithm.compares_batch)
+        with raise_on_any_rank(world), closing(taken):
+            for number in taken:
+                if not (together and data.units):
+                    data.units.append(data.begun_unit(first + places[number].start))
+                if not together and getattr(engine, "rows_at_once", None) is not None:
+                    engine.clear_cache()  # a cached row is rounded as it was computed
+                unit = data.units[-1]
+                _play(config, algorithm, engine, codec, tasks, places[number], first, round_number, unit)
+                if not together:
+                    study(unit)
+        stop_if_most_failed_anywhere(data.units, config.first_episodes, world)
         first, round_number = first + len(tasks), round_number + 1
         # Groups lost to infrastructure errors are not replaced: a service that is down would be called again and again.
-        lost = data.tasks - len(kept) - data.dropped_groups
-        missing = _missing_by_rank(wanted - len(kept) - lost, world)
-    return kept
+        kept, dropped, played = _sums_of(data.units, world)
+        lost = played - kept - dropped
+        missing = config.rollout.tasks_per_iteration - kept - lost
+    if together:
+        for unit in data.units:
+            study(unit)
+    data.units.sort(key=lambda unit: unit.first)
+    for unit in data.units:
+        data.add(unit)
+    return data.groups
 
 
 def play_slots(
@@ -190,19 +192,85 @@ def outcome_of(group: Group) -> Outcome:
     return Outcome(first.group, first.episode.env, first.episode.task, sum(solved) / len(solved))
 
 
-def stop_if_most_failed_anywhere(data: IterationData, size: int, world: Communicator) -> None:
+def _play(
+    config: Config,
+    algorithm: Algorithm,
+    engine: Engine,
+    codec: Codec,
+    tasks: Sequence[str | Slot],
+    places: range,
+    first: int,
+    round_number: int,
+    unit: IterationData,
+) -> None:
+    """Play a unit's tasks and add the groups to train on to it.
+
+    Args:
+        config: the run's options.
+        algorithm: algorithm that filters groups and shapes rewards.
+        engine: engine that samples replies.
+        codec: codec between turns and token ids.
+        tasks: all tasks of the round.
+        places: of the unit's tasks among them.
+        first: number of tasks in the iteration's earlier rounds.
+        round_number: from 0.
+        unit: changed in place.
+    """
+    roots = config.first_episodes
+    sampling = training_sampling(config, unit.temperature)
+    mine = [tasks[n] for n in places]
+    # If a pass over the tasks ends within a round, a task may occur twice.
+    repeats = [tasks[:n].count(tasks[n]) for n in places]
+    # The round is part of the seed, so a repeated task gives different episodes.
+    again = f"/again {round_number}" if round_number else ""
+    trajectories = play_slots(
+        config,
+        engine,
+        codec,
+        mine,
+        size=roots,
+        seed=f"{config.seed}/rollout/{unit.number}{again}",
+        sampling=sampling,
+        first_group=first + places.start,
+        repeats=repeats,
+        grown=unit.grown,
+    )
+    unit.tasks += len(mine)
+    unit.turns += sum(len(t.turns) for t in trajectories)
+    unit.tokens += sum(len(turn.reply) for t in trajectories for turn in t.turns)
+    unit.failed += [t.episode for t in trajectories if failed(t.episode)]
+    unit.overlong += sum(overlong(t.episode) for t in trajectories)
+    groups = [
+        Group(g) for i in range(len(mine)) if (g := without_failed(trajectories[i * roots : (i + 1) * roots]))
+    ]
+    if config.curriculum == "success":
+        unit.outcomes = [*unit.outcomes, *map(outcome_of, groups)]
+    if config.forks:
+        again_of = {first + n: repeats[place] for place, n in enumerate(places)}
+        for env in config.environments:
+            alone, own = config.of(env), [g for g in groups if not config.mix or g.env == env]
+            explorer = Explorer(alone, training_spec(alone, unit.grown), engine, codec, sampling, unit)
+            explorer.explore(own, f"{config.seed}/fork/{unit.number}{again}", again_of)
+    algorithm.shape_rewards([t for g in groups for t in g.members])
+    good = [g for g in groups if algorithm.filter_group(g.trajectories)]
+    unit.dropped_groups += len(groups) - len(good)
+    unit.groups += good
+
+
+def stop_if_most_failed_anywhere(units: Sequence[IterationData], size: int, world: Communicator) -> None:
     """Stop the iteration if most episodes of all ranks together failed.
 
     Raises:
         InfrastructureError: see ``stop_if_most_failed``; raised on all ranks.
     """
-    failures = [e for part in world.gather(data.failed) for e in part]
-    tasks = int(world.all_reduce(torch.tensor([data.tasks])).item())
+    failures = [e for part in world.gather([e for unit in units for e in unit.failed]) for e in part]
+    tasks = int(world.all_reduce(torch.tensor([sum(unit.tasks for unit in units)])).item())
     with raise_on_any_rank(world):
         stop_if_most_failed(failures, tasks * size)
 
 
-def _missing_by_rank(mine: int, world: Communicator) -> list[int]:
-    counts = torch.zeros(world.size, dtype=torch.int64)
-    counts[world.rank] = max(0, mine)
+def _sums_of(units: Sequence[IterationData], world: Communicator) -> list[int]:
+    """Count kept groups, dropped groups and played tasks of all ranks."""
+    own = [[len(unit.groups), unit.dropped_groups, unit.tasks] for unit in units]
+    counts = torch.tensor(own, dtype=torch.int64).reshape(-1, 3).sum(dim=0)
     return [int(n) for n in world.all_reduce(counts)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,7 +13,7 @@ import numpy as np
 
 from tstar_envs import StableRandom
 from tstar_train.config import Config
-from tstar_train.types import Group, IterationData, Outcome
+from tstar_train.types import GroupFigures, IterationData, Outcome
 
 
 class Slot(NamedTuple):
@@ -262,25 +263,26 @@ def course_metrics(config: Config, data: IterationData, known: Estimates) -> dic
     metrics: dict[str, Any] = {}
     if config.mix:
         metrics["by_env"] = {
-            env: _of_groups([g for g in data.groups if g.env == env]) for env in config.environments
+            env: _of_groups([f for f in data.figures if f.env == env]) for env in config.environments
         }
     if config.curriculum == "optimum" or config.rollout.horizon_growth is not None:
         metrics["curriculum_progress"] = data.grown
     return metrics | (known.metrics() if config.curriculum == "success" else {})
 
 
-def _of_groups(groups: Sequence[Group]) -> dict[str, Any]:
+def _of_groups(groups: Sequence[GroupFigures]) -> dict[str, Any]:
     """Compute how groups went; None where nothing could be measured."""
-    trajectories = [t for g in groups for t in g.trajectories]
+    counts = sum((figures.counts for figures in groups), Counter[str]())
+    earned = [reward for figures in groups for reward in figures.earned]
 
-    def mean(values: Sequence[float]) -> float | None:
-        return float(np.mean(values)) if values else None
+    def share(name: str, of: int) -> float | None:
+        return counts[name] / of if of else None
 
     return {
         "groups": len(groups),
-        "reward": mean([t.earned for t in trajectories]),
-        "success": mean([t.episode.success for t in trajectories]),
-        "invalid_rate": mean([not s.action_valid for t in trajectories for s in t.steps]),
-        "episode_length": mean([len(t.steps) for t in trajectories]),
-        "zero_variance_groups": mean([len({t.reward for t in g.trajectories}) == 1 for g in groups]),
+        "reward": float(np.mean(earned)) if earned else None,
+        "success": share("successes", counts["episodes"]),
+        "invalid_rate": share("invalid", counts["steps"]),
+        "episode_length": share("steps", counts["episodes"]),
+        "zero_variance_groups": share("equal", len(groups)),
     }

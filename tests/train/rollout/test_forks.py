@@ -31,7 +31,8 @@ from tstar_train.config_check import check
 from tstar_train.distributed import SingleProcess
 from tstar_train.engines.local import LocalEngine
 from tstar_train.learner.rows import make_rows
-from tstar_train.loop import anchor, iterate
+from tstar_train.loop import iterate
+from tstar_train.metrics import anchor
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import make_config
 from tstar_train.recipes.recipe import policy_name

@@ -153,6 +153,9 @@ def test_which_combinations_are_run(script):
         "--further grafts-kept",
         "--further grafts-kept --processes 2",
         "--further mix",
+        "--further units",
+        "--further units --processes 2",
+        "--further units --processes 3",
     ],
 )
 def test_killed_runs_come_out_as_whole_ones(options):
