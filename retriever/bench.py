@@ -15,9 +15,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ from retriever.encoders import Encoder, HashedTfidfEncoder, is_named, make_encod
 from retriever.errors import RetrieverError, import_optional
 from retriever.index import VECTORS, DenseIndex, index_class
 from retriever.storage import load_index, write_manifest
-from retriever.vectors import VectorFile, trained
+from retriever.vectors import EXHAUSTIVE_KINDS, Kind, VectorFile, trained
 
 _BLOCK = 1 << 14
 _WORDS = [
@@ -342,9 +343,7 @@ def _places(texts: Sequence[Sequence[str]]) -> Iterator[tuple[Sequence[str], int
 
 
 def flat(count: int, dim: int, rounds: int, threads: int, say: Say) -> None:
-    """Compare flat search one by one and in batches of 64, with two BLAS thresholds.
-
-    The thresholds are FAISS's default and this package's.
+    """Compare exhaustive search one by one and in batches of 64, by FAISS and by this package.
 
     Args:
         count: Number of vectors.
@@ -356,37 +355,42 @@ def flat(count: int, dim: int, rounds: int, threads: int, say: Say) -> None:
     faiss = import_optional("faiss")
     faiss.omp_set_num_threads(threads)
     own = faiss.cvar.distance_compute_blas_threshold
-    vectors = faiss.IndexFlatIP(dim)
-    for block in unit_vectors(count, dim):
-        vectors.add(block)
-    index = DenseIndex(range(count), HashedTfidfEncoder(dim), vectors, threads, "")  # type: ignore[arg-type]  # documents are not read
     asked = next(unit_vectors(64, dim, seed=1))
-
-    def library(batch: int) -> None:
-        faiss.cvar.distance_compute_blas_threshold = own
-        vectors.search(asked[:batch], 3)
-
-    def here(batch: int) -> None:
-        index.search_vectors(asked[:batch], 3)
-
-    times: dict[tuple[str, int], list[float]] = {}
-    for _ in range(rounds):
-        for name, search in (("FAISS as it comes", library), ("this package", here)):
-            for batch in (1, 64):
-                start = time.process_time()
-                search(batch)
-                times.setdefault((name, batch), []).append(1000 * (time.process_time() - start) / batch)
-    faiss.cvar.distance_compute_blas_threshold = own
-    say(f"flat search of {count:,} x {dim}, CPU ms per query, median of {rounds} (least to most):")
-    say("| | batch 1 | batch 64 |")
-    say("|---|---|---|")
-    for name in ("FAISS as it comes", "this package"):
-        say(f"| {name} | {spread(times[name, 1], 2)} | {spread(times[name, 64], 2)} |")
-    pairs = zip(times["FAISS as it comes", 1], times["this package", 64], strict=True)
-    ratios = [alone / batched for alone, batched in pairs]
+    say(f"exhaustive search of {count:,} x {dim}, CPU ms per query, median of {rounds} (least to most):")
     say(
-        f"batch 64 here is {spread(ratios, 1)} times cheaper per query than batch 1 at the library's default threshold"
+        "| index | FAISS, batch 1 | FAISS, batch 64 | FAISS with its BLAS, batch 64 | here, batch 1 | here, batch 64 |"
     )
+    say("|---|---|---|---|---|---|")
+    here: dict[Kind, list[float]] = {}
+    for kind in EXHAUSTIVE_KINDS:
+        vectors = trained(kind, dim, count, next(unit_vectors(min(count, 16_384), dim)))
+        for block in unit_vectors(count, dim):
+            vectors.add(block)
+        index = DenseIndex(range(count), HashedTfidfEncoder(dim), vectors, threads, "")  # type: ignore[arg-type]  # documents are not read
+
+        def library(batch: int, threshold: int, vectors: Any = vectors) -> None:
+            faiss.cvar.distance_compute_blas_threshold = threshold
+            vectors.search(asked[:batch], 3)
+            faiss.cvar.distance_compute_blas_threshold = own
+
+        ways: list[tuple[int, Callable[[], object]]] = [
+            (1, partial(library, 1, own)),
+            (64, partial(library, 64, own)),
+            (64, partial(library, 64, 3 * dim)),
+            (1, partial(index.search_vectors, asked[:1], 3)),
+            (64, partial(index.search_vectors, asked, 3)),
+        ]
+        times: list[list[float]] = [[] for _ in ways]
+        for _ in range(rounds):
+            for (batch, search), taken in zip(ways, times, strict=True):
+                start = time.process_time()
+                search()
+                taken.append(1000 * (time.process_time() - start) / batch)
+        say(f"| {kind} | {' | '.join(spread(taken, 2) for taken in times)} |")
+        here[kind] = times[-1]
+    for kind in EXHAUSTIVE_KINDS[1:]:
+        ratios = [ours / flats for ours, flats in zip(here[kind], here["flat"], strict=True)]
+        say(f"{kind} in batches of 64 takes {spread(ratios, 2)} times as long as flat")
 
 
 def opening(folder: Path, count: int, dim: int, say: Say) -> None:

@@ -277,12 +277,12 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measure speed on this machine: service under load, large requests, batched flat search, opening a large index."""
+    """Measure speed on this machine: service under load, large requests, exhaustive search in batches, opening a large index."""
 
     what: tuple[Literal["service", "large", "flat", "open"], ...] = ("service", "large", "flat", "open")
     """Measurements to make. service: the server under load, compared with one that searches once per request; large: requests of
-    thousands of queries over the mini corpus; flat: batched flat search, compared with FAISS's defaults; open: opening an index of
-    1M vectors of length 384."""
+    thousands of queries over the mini corpus; flat: exhaustive search in batches (flat, fp16, sq8), compared with FAISS; open: opening an
+    index of 1M vectors of length 384."""
     encoder: str | None = None
     """Encoder for `service`: a transformer's name or folder, hashed, or module:Class; default: random weights in
     the shape of all-MiniLM-L6-v2."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -21,6 +21,7 @@ from retriever.errors import BadIndex, Unavailable, import_optional
 from retriever.vectors import (
     EXHAUSTIVE,
     NAMES,
+    BlockScan,
     check_rows,
     kind_of,
     look_further,
@@ -36,8 +37,16 @@ SCORE_DECIMALS = 6
 # Maximum number of documents per query in the service.
 MAX_TOPK = 100
 _TIE = 1e-5
+# Number of queries from which one product with decoded blocks takes less time than FAISS's scans.
+_SCANNED_TOGETHER = 8
 # Candidates beyond topk, so that exact scores decide near ties at the cut.
 _SPARE = 16
+
+
+@cache
+def _blas() -> Any:
+    """Return the controller of the threads of NumPy's matrix products."""
+    return import_optional("threadpoolctl").ThreadpoolController()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +76,7 @@ class Searcher(Protocol):
 
 
 class DenseIndex:
-    """Dense index: inner-product search with FAISS over the vectors of an encoder.
+    """Dense index: inner-product search over the vectors of an encoder, with FAISS.
 
     FAISS proposes candidates. Their scores are recomputed in float64 from the stored vectors, so the result
     depends neither on the batch nor on the BLAS library. To build one from a corpus file see `retriever.build.build_index`.
@@ -97,10 +106,8 @@ class DenseIndex:
         self._known_sha256 = corpus_sha256
         # Called before every search; raises once damage to the files is known.
         self.check_files: Callable[[], None] = lambda: None
-        if self.kind == "flat":
-            # A view of FAISS's memory or of the mapped file, kept alive by `_index`.
-            size = vectors.ntotal * vectors.d
-            self._flat = self._faiss.rev_swig_ptr(vectors.get_xb(), size).reshape(vectors.ntotal, vectors.d)
+        # Views of FAISS's memory or of the mapped file, kept alive by `_index`.
+        self._scan = BlockScan(vectors) if self.kind in EXHAUSTIVE else None
 
     @property
     def ntotal(self) -> int:
@@ -155,10 +162,13 @@ class DenseIndex:
         return hits
 
     def candidates(self, vectors: NDArray[np.float32], count: int) -> NDArray[np.int64]:
-        """Find the ``count`` nearest documents of each vector with FAISS.
+        """Find the ``count`` nearest documents of each vector.
 
         Positions of shape (n, count), padded with -1.
         """
+        if self._scan is not None and len(vectors) >= _SCANNED_TOGETHER:
+            with _blas().limit(limits=self._threads, user_api="blas"):
+                return self._scan.search(check_rows(vectors), min(count, self.ntotal))
         found: NDArray[np.int64] = self._with_threads(
             lambda index, wanted: index.search(wanted, min(count, self.ntotal)), vectors
         )[1]
@@ -183,7 +193,9 @@ class DenseIndex:
 
     def _rows(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
         rows: NDArray[np.float32] = (
-            self._flat[positions] if self.kind == "flat" else self._index.reconstruct_batch(positions)
+            self._scan.codes[positions]
+            if self._scan is not None and self.kind == "flat"
+            else self._index.reconstruct_batch(positions)
         )
         return rows
 

@@ -18,7 +18,8 @@ from retriever.resume import Marks, Report, reserve, to_disk, turns
 Kind = Literal["flat", "fp16", "sq8", "ivf_sq8", "hnsw"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # Types that compare a query with every vector; the others may miss some.
-EXHAUSTIVE: frozenset[Kind] = frozenset(("flat", "fp16", "sq8"))
+EXHAUSTIVE_KINDS: tuple[Kind, ...] = ("flat", "fp16", "sq8")
+EXHAUSTIVE: frozenset[Kind] = frozenset(EXHAUSTIVE_KINDS)
 # Names in ``/info`` and manifests.
 NAMES: dict[Kind, str] = {
     "flat": "flat_ip",
@@ -195,6 +196,103 @@ def open_vectors(path: Path) -> Any:
     """
     faiss = import_optional("faiss")
     return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+
+
+# Vectors decoded at a time by ``BlockScan``: a block and its scores stay in the processor's cache.
+_BLOCK = 512
+# Candidates per query that ``BlockScan`` collects before it sorts them, in numbers of wanted ones.
+_COLLECTED = 4
+
+
+class BlockScan:
+    """Exhaustive search of many queries: blocks of decoded vectors, one matrix product each.
+
+    FAISS decodes the codes of ``fp16`` and ``sq8`` for every query anew. Here a block is decoded once for all of them. An sq8 code c
+    stands for low + (c + 1/2) * width / 255 in each dimension, so queries are scaled instead of codes.
+
+    Args:
+        index: Exhaustive FAISS index with inner products; its memory or mapped file is read in place.
+
+    Attributes:
+        codes: One row per vector: the vectors themselves (``flat``), or bytes.
+    """
+
+    codes: NDArray[Any]
+
+    def __init__(self, index: Any) -> None:
+        faiss = import_optional("faiss")
+        self._index, self._kind = index, kind_of(index)
+        self._scale = np.ones(index.d, np.float32)
+        if self._kind == "flat":
+            self.codes = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(-1, index.d)
+            return
+        size = index.code_size
+        self.codes = faiss.rev_swig_ptr(index.codes.data(), index.ntotal * size).reshape(-1, size)
+        if self._kind == "sq8":
+            _, width = faiss.vector_to_array(index.sq.trained).reshape(2, -1)
+            self._scale = width / 255
+
+    def search(self, queries: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+        """Find the ``count`` nearest vectors of each query.
+
+        Args:
+            queries: Shape (q, dim).
+            count: At most the number of vectors.
+
+        Returns:
+            Positions of shape (q, count), the nearest first. Scores are float32, so near ties may come in either order.
+        """
+        wanted = np.ascontiguousarray((queries * self._scale).T, np.float32)
+        least = np.full(len(queries), -np.inf, np.float32)
+        found = _Nearest.none()
+        decoded = np.empty((_BLOCK, self._index.d), np.float32)
+        for first in range(0, len(self.codes), _BLOCK):
+            codes = self.codes[first : first + _BLOCK]
+            rows = decoded[: len(codes)]
+            if self._kind == "fp16":
+                rows = self._index.sa_decode(codes)
+            else:
+                np.copyto(rows, codes)
+            scores = rows @ wanted
+            place, query = np.nonzero(scores >= least)
+            found.add(query, place + first, scores[place, query])
+            if len(found) > max(_COLLECTED * count, _BLOCK) * len(queries):
+                least = found.keep(len(queries), count)
+        found.keep(len(queries), count)
+        return found.place.reshape(len(queries), count)
+
+
+class _Nearest:
+    """Candidates of all queries: query, place and score of each."""
+
+    def __init__(
+        self, query: NDArray[np.int64], place: NDArray[np.int64], score: NDArray[np.float32]
+    ) -> None:
+        self.query, self.place, self.score = query, place, score
+
+    @classmethod
+    def none(cls) -> _Nearest:
+        return cls(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def add(self, query: NDArray[np.int64], place: NDArray[np.int64], score: NDArray[np.float32]) -> None:
+        """Append candidates."""
+        self.query = np.concatenate([self.query, query])
+        self.place = np.concatenate([self.place, place])
+        self.score = np.concatenate([self.score, score])
+
+    def keep(self, queries: int, count: int) -> NDArray[np.float32]:
+        """Keep the best ``count`` of each query, in order; return the lowest kept score of each, or -inf where there are fewer."""
+        order = np.lexsort((self.place, -self.score, self.query))
+        query = self.query[order]
+        starts = np.searchsorted(query, np.arange(queries))
+        order = order[np.arange(len(query)) - starts[query] < count]
+        self.query, self.place, self.score = self.query[order], self.place[order], self.score[order]
+        bounds = np.searchsorted(self.query, np.arange(queries + 1))
+        full = np.diff(bounds) == count
+        return np.where(full, self.score[np.maximum(bounds[1:] - 1, 0)], -np.inf).astype(np.float32)
 
 
 def check_rows(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

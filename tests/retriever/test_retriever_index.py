@@ -12,6 +12,8 @@ import faiss
 import numpy as np
 import pytest
 from conftest import environment, make_documents
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import retriever
@@ -25,6 +27,8 @@ from retriever import (
     MissingDependency,
 )
 from retriever.corpus import tokenise
+from retriever.index import DenseIndex
+from retriever.vectors import BlockScan, Kind, trained
 
 Index = HashedIndex | Bm25Index
 BOTH = pytest.mark.parametrize("kind", [HashedIndex, Bm25Index])
@@ -207,6 +211,48 @@ def test_threads_of_others_are_left_alone(documents: list[Document]) -> None:
     before = faiss.omp_get_max_threads()
     HashedIndex.build(documents, threads=before + 1).search(["ka1"], 3)
     assert faiss.omp_get_max_threads() == before
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kind=st.sampled_from(["flat", "fp16", "sq8"]),
+    count=st.integers(1, 2_000),
+    queries=st.integers(1, 40),
+    topk=st.integers(1, 60),
+    copies=st.integers(1, 5),
+    seed=st.integers(0, 1_000),
+)
+def test_blocks_find_what_faiss_finds(
+    kind: Kind, count: int, queries: int, topk: int, copies: int, seed: int
+) -> None:
+    """Whatever the sizes: less than a block, several, and vectors that are there more than once."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((count, 16)).astype(np.float32)
+    vectors[count // copies :] = vectors[: count - count // copies][:: 1 if copies < 3 else -1]
+    index = trained(kind, 16, count, vectors)
+    index.add(vectors)
+    asked = rng.standard_normal((queries, 16)).astype(np.float32)
+    wanted = min(topk, count)
+    found = BlockScan(index).search(asked, wanted)
+    scores, _ = index.search(asked, wanted)
+    assert found.shape == (queries, wanted)
+    for row, query in enumerate(asked):
+        assert len(set(found[row].tolist())) == wanted
+        own = index.reconstruct_batch(found[row]).astype(np.float64) @ query
+        np.testing.assert_allclose(own, scores[row], atol=2e-5)  # ties may be others
+
+
+@pytest.mark.parametrize("kind", ["flat", "fp16", "sq8"])
+def test_one_query_finds_what_it_finds_among_many(kind: Kind, documents: list[Document]) -> None:
+    encoder = HashedTfidfEncoder(dim=64, seed=0).fit([d.contents for d in documents])
+    rows = encoder.encode_documents([d.contents for d in documents])
+    vectors = trained(kind, 64, len(documents), rows)
+    vectors.add(rows)
+    index = DenseIndex(documents, encoder, vectors)
+    asked, _ = make_queries(documents, 64)
+    together = index.search(asked, 5)
+    assert together == [index.search([query], 5)[0] for query in asked]
+    assert together[:3] == index.search(asked[:3], 5)
 
 
 def test_faiss_minus_one_is_dropped(documents: list[Document], monkeypatch: pytest.MonkeyPatch) -> None:
