@@ -22,6 +22,14 @@ _DTYPES = {
     torch.float16: "F16",
     torch.float64: "F64",
     torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.complex64: "C64",
 }
 _BLOCK = 1 << 20  # bytes that are hashed and written at a time
 
