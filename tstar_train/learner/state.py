@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,16 +107,19 @@ class LearnerState:
     Attributes:
         parts: (file name without ending, tensors of the model) of each safetensors file; may be read once.
         optimizer: state of the optimizer.
+        gathered: file names without ending whose tensors the ranks sent for this state: nothing changes them, so they are not copied.
     """
 
     parts: Iterable[tuple[str, dict[str, Tensor]]]
     optimizer: dict[str, Any]
+    gathered: Collection[str] = ()
 
     def in_memory(self) -> LearnerState:
         """Copy everything to main memory, so that training may go on."""
         return LearnerState(
-            [(name, in_main_memory(part, True)) for name, part in self.parts],
-            in_main_memory(self.optimizer, True),
+            [(name, in_main_memory(part, name not in self.gathered)) for name, part in self.parts],
+            in_main_memory(self.optimizer, "optimizer" not in self.gathered),
+            self.gathered,
         )
 
     def write(self, folder: Path) -> dict[str, str]:
