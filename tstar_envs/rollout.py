@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Protocol
 
@@ -37,6 +37,7 @@ class GroupEnv:
         tasks: tasks, by id or index within the split.
         group_size: rows per task.
         errors: per row, why its episode failed; None if it did not (see ``step``).
+        on_row: called after each environment's reset, step or restore, which may take long.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class GroupEnv:
         self.tasks = list(tasks)
         self.group_size = group_size
         self.errors: list[InfrastructureError | None] = [None] * len(self.envs)
+        self.on_row: Callable[[], None] = lambda: None
         self._running = [False] * len(self.envs)
 
     def __len__(self) -> int:
@@ -66,7 +68,10 @@ class GroupEnv:
                     f"reset needs {counted(len(self.tasks), 'task')}, as many as the group was made for, got {len(tasks)}"
                 )
             self.tasks = list(tasks)
-        results = [reset_result(env, self.tasks[r // self.group_size]) for r, env in enumerate(self.envs)]
+        results = []
+        for row, env in enumerate(self.envs):
+            results.append(reset_result(env, self.tasks[row // self.group_size]))
+            self.on_row()
         self.errors = [None] * len(self.envs)
         self._running = [True] * len(self.envs)
         return [obs for obs, _ in results], [info for _, info in results]
@@ -112,6 +117,7 @@ class GroupEnv:
         for row, snapshot in enumerate(snapshots):
             called("the environment", EnvironmentFailed, self.envs[row].restore, snapshot)
             self._running[row] = not self.envs[row].over
+            self.on_row()
 
     def step(
         self, replies: Sequence[str | None], *, tolerant: bool = False
@@ -173,6 +179,7 @@ class GroupEnv:
             if self.errors[row] is None:
                 results[row] = stepped(self.envs[row], replies[row])
                 self._running[row] = not (results[row][2] or results[row][3])
+                self.on_row()
         return results
 
     def step_rows(

@@ -169,7 +169,8 @@ def gathered(config: Config, data: IterationData, world: Communicator) -> Iterat
     if world.size == 1:
         return data
     own = IterationData(data.number, data.done, data.temperature, first=-1, pairs_age=data.pairs_age)
-    own.lag, own.correction, own.seconds, own.memory = data.lag, data.correction, data.seconds, data.memory
+    own.grown, own.lag, own.correction = data.grown, data.lag, data.correction
+    own.seconds, own.memory = data.seconds, data.memory
     units = [
         replace(unit, groups=[], grafts=replace(unit.grafts, kept=[]), figures=found)
         for unit, found in zip(data.units, figures, strict=True)

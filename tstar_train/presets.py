@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from tstar_envs import EnvEntry, UnknownOption, find_entry, parse_options
+from tstar_envs import EnvEntry, UnknownOption, find_entry, list_envs, parse_options
 from tstar_train.algorithms import options_set_by
 from tstar_train.config import ENVIRONMENT_OPTIONS, Config, RolloutConfig
 from tstar_train.config_check import is_a
@@ -51,8 +51,10 @@ def read_shares(given: Sequence[str]) -> list[EnvShare]:
         name, colon, weight = text.rpartition(":")
         try:
             value = float(weight) if colon else 1.0
-        except ValueError:  # the colon is that of module:namespace/Name
-            name, colon, value = text, "", 1.0
+        except ValueError:
+            if name in {word for entry in list_envs() for word in (entry.id, entry.cli_name)}:
+                raise UnknownOption(f"--env {text}: the weight must be a number, got {weight!r}") from None
+            name, colon, value = text, "", 1.0  # the colon is that of module:namespace/Name
         entry = find_entry(name if colon else text)
         if not 0 < value < math.inf:
             raise UnknownOption(f"--env {text}: the weight must be a finite number above 0, got {weight}")

@@ -7,7 +7,8 @@ class Progress:
     """Count of finished pieces of work; the watchdog passes it on to the other ranks.
 
     Attributes:
-        count: number of pieces since the process began: forward passes, sampled tokens, turns, blocks of files.
+        count: number of pieces since the process began: forward passes, sampled tokens or whole replies, steps of environments,
+            blocks of files.
     """
 
     count = 0

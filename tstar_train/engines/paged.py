@@ -23,6 +23,7 @@ from tstar_train.engines.local import LocalEngine
 from tstar_train.finite import require_finite
 from tstar_train.policy.kv import cache_bytes_per_token, context_limit
 from tstar_train.policy.model import Policy
+from tstar_train.progress import progress
 
 TESTED = "5.23"  # release of transformers whose continuous batching was tested
 _SCORED_SHARE = 0.25  # share of the key-value memory for scoring, which the local engine does
@@ -236,6 +237,7 @@ class PagedEngine:
         while not queue.empty():
             output = queue.get()
             found[output.request_id] = output
+            progress.advance()
         if status.fatal_error is not None:
             self.release()
             raise status.fatal_error

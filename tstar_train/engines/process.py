@@ -14,6 +14,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,9 +29,11 @@ from tstar_train.config import Config
 from tstar_train.distributed import SingleProcess, portable
 from tstar_train.engines.base import EngineFailed, Sample
 from tstar_train.policy.model import Policy
+from tstar_train.progress import progress
 from tstar_train.stopping import unheard_by_children
 
 _END_SECONDS = 10.0  # for the process to end by itself
+_TELL_SECONDS = 1.0  # between two messages that the process makes progress
 
 
 class EngineProcess:
@@ -166,7 +170,9 @@ class EngineProcess:
 
     def _answer(self) -> Any:
         try:
-            done, value = self._connection.recv()
+            while (received := self._connection.recv()) is None:
+                progress.advance()  # the process still computes
+            done, value = received
         except (EOFError, OSError) as error:
             raise self._died() from error
         self._asked = False
@@ -252,6 +258,8 @@ def serve(connection: Connection) -> None:
         connection.send((False, portable(error)))
         return
     connection.send((True, (served.engine.limit, getattr(served.engine, "rows_at_once", None))))
+    sending = threading.Lock()
+    threading.Thread(target=_tell, args=(connection, sending), daemon=True, name="tstar tells").start()
     while True:
         name, arguments, options = connection.recv()
         try:
@@ -259,7 +267,20 @@ def serve(connection: Connection) -> None:
             answer = True, method(*arguments, **options)
         except Exception as error:  # noqa: BLE001  # as above
             answer = False, portable(error)
-        connection.send(answer)
+        with sending:
+            connection.send(answer)
+
+
+def _tell(connection: Connection, sending: threading.Lock) -> None:
+    """Send None, which is no answer, whenever work was finished (``progress``), so that the trainer's watchdog hears of it."""
+    said = progress.count
+    with contextlib.suppress(OSError):
+        while True:
+            time.sleep(_TELL_SECONDS)
+            if progress.count != said:
+                said = progress.count
+                with sending:
+                    connection.send(None)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from tstar_train.engines.check import EngineMismatch
 from tstar_train.finite import NotFinite
 from tstar_train.policy.kv import cache_bytes_per_token, context_limit, position_limit
 from tstar_train.policy.model import Policy, by_file_names, config_with_class_name, renamed
+from tstar_train.progress import progress
 
 
 def keep_weights_plain() -> None:
@@ -359,6 +360,7 @@ class VLLMEngine(VLLMRequests):
         return [self._answer(*given) for given in zip(outputs, prompts, starts, strict=True)]
 
     def _answer(self, output: Any, prompt: list[int], start: int) -> Answer:
+        progress.advance()
         said, cached = output.outputs[0], output.num_cached_tokens
         ids, logprobs, scored = [int(token) for token in said.token_ids], [], []
         if said.logprobs is not None:

@@ -47,6 +47,7 @@ from tstar_train.finite import NotFinite
 from tstar_train.learner.base import tied
 from tstar_train.policy.lora import adapted_weights, base_weights, save_adapters
 from tstar_train.policy.model import Policy, config_with_class_name, renamed
+from tstar_train.progress import progress
 
 T = TypeVar("T")
 
@@ -550,6 +551,7 @@ class VLLMServerEngine(VLLMRequests):
                 said = self._asked.ask("POST", "/inference/v1/generate", body)
                 [choice] = said["choices"]
                 versions = {span["version"] for span in choice["weight_versions"] or [{"version": "unknown"}]}
+                progress.advance()
                 if versions == {self._version} and choice["finish_reason"] != "abort":
                     return _read(said, choice, prompt, start)
                 reason = (

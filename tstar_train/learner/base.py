@@ -295,7 +295,7 @@ class PolicyLearner(ABC):
 
     def state(self) -> LearnerState:
         """See ``Learner``; trained weights are in full precision, so a resumed run repeats bit for bit."""
-        return LearnerState(self._parts(), self._optimizer_state())
+        return LearnerState(self._parts(), self._optimizer_state(), self._gathered_files())
 
     def load(self, folder: Path) -> None:
         """See ``Learner``."""
@@ -327,6 +327,10 @@ class PolicyLearner(ABC):
             yield "reference", {name: state[name] for name in self._reference_names()}
         if self.critic is not None:
             yield "critic", module_state(self.critic)
+
+    def _gathered_files(self) -> list[str]:
+        """Name the files of ``state`` that ``gather`` made: the next step drops their tensors, and changes none."""
+        return ["reference"] if self.average is not None and self.average.sharded else []
 
     def _adapters(self) -> list[str]:
         return [name for name, p in self.model.named_parameters() if p.requires_grad]

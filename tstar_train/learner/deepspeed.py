@@ -474,6 +474,9 @@ class DeepSpeedLearner(PolicyLearner):
             raise NotFinite(f"{what} has a norm of {norm}")
         return norm
 
+    def _gathered_files(self) -> list[str]:
+        return [*super()._gathered_files(), "masters", "optimizer"]
+
     def _master_names(self) -> Sequence[str]:
         return [f"{n:05d}" for n, _ in enumerate(p for p in self._parameters if p.dtype.itemsize < 4)]
 

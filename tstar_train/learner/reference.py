@@ -179,7 +179,8 @@ class Shards:
         ranks = range(self._world.size)
         dtype = max((p.dtype for p in self._parameters), key=lambda dtype: dtype.itemsize)
         device = self._parameters[0].device
-        step = max(2, BUCKET // self._world.size // 2 * 2)
+        # Even, since two half-precision numbers are summed as one of 32 bits; no larger than the model.
+        step = max(2, min(BUCKET // self._world.size, self._size + 1) // 2 * 2)
         for at in range(0, self._size, step):
             # Every rank's elements from ``at`` on, side by side; those of other ranks are zero bits, so that the sum is exact.
             bucket = torch.zeros(len(ranks), step, dtype=dtype, device=device)

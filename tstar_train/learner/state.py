@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,14 @@ _DTYPES = {
     torch.float16: "F16",
     torch.float64: "F64",
     torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+    torch.complex64: "C64",
 }
 _BLOCK = 1 << 20  # bytes that are hashed and written at a time
 
@@ -99,16 +107,19 @@ class LearnerState:
     Attributes:
         parts: (file name without ending, tensors of the model) of each safetensors file; may be read once.
         optimizer: state of the optimizer.
+        gathered: file names without ending whose tensors the ranks sent for this state: nothing changes them, so they are not copied.
     """
 
     parts: Iterable[tuple[str, dict[str, Tensor]]]
     optimizer: dict[str, Any]
+    gathered: Collection[str] = ()
 
     def in_memory(self) -> LearnerState:
         """Copy everything to main memory, so that training may go on."""
         return LearnerState(
-            [(name, in_main_memory(part, True)) for name, part in self.parts],
-            in_main_memory(self.optimizer, True),
+            [(name, in_main_memory(part, name not in self.gathered)) for name, part in self.parts],
+            in_main_memory(self.optimizer, "optimizer" not in self.gathered),
+            self.gathered,
         )
 
     def write(self, folder: Path) -> dict[str, str]:

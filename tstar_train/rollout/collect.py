@@ -22,6 +22,7 @@ from tstar_envs import (
 from tstar_train.config import Config
 from tstar_train.engines.base import Engine
 from tstar_train.policy.codec import Codec
+from tstar_train.progress import progress
 from tstar_train.rollout.player import PolicyPlayer, Sampling, Transcript, snapshot_of, transcript_of
 from tstar_train.types import Trajectory, failed
 
@@ -35,7 +36,9 @@ class EnvSpec:
 
     def group(self, tasks: Sequence[str | int], size: int, split: str) -> GroupEnv:
         """Make environments for ``size`` episodes of each task."""
-        return make_group(self.name, tasks, size, split=split, **self.options)
+        group = make_group(self.name, tasks, size, split=split, **self.options)
+        group.on_row = progress.advance  # a group of slow environments may take longer than others wait
+        return group
 
 
 def collect(

@@ -23,6 +23,7 @@ from tstar_train.engines.process import EngineProcess
 from tstar_train.learner.base import tied
 from tstar_train.policy.kv import ContextTooLong
 from tstar_train.policy.lora import add_adapters, merged_weights
+from tstar_train.progress import progress
 
 CONFIG = Config(env="tstar/HotpotQA", rollout=RolloutConfig(context_tokens=300, max_sequences=7))
 CONTEXTS = [[5, 6, 7], [9] * 40]
@@ -78,6 +79,14 @@ def test_it_samples_with_the_weights_of_the_last_sync(policy, engine):
         with torch.no_grad():
             for parameter, value in zip(policy.model.parameters(), kept, strict=True):
                 parameter.copy_(value)
+
+
+def test_the_trainer_hears_of_its_progress(policy, engine):
+    """Else a process that samples one long batch would seem to hang to the other processes of the run."""
+    before, deadline = progress.count, time.monotonic() + 60
+    while progress.count == before and time.monotonic() < deadline:
+        engine.generate(CONTEXTS, ["a", "b"], max_tokens=200)
+    assert progress.count > before
 
 
 def test_weights_without_room_are_refused_rather_than_a_bus_error(policy, engine, monkeypatch):

@@ -21,6 +21,7 @@ from tstar_train.loop import iterate
 from tstar_train.policy.kv import ContextTooLong
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
+from tstar_train.progress import progress
 
 pytest.importorskip("psutil", reason="continuous batching on a CPU needs psutil")
 LIMIT = 400
@@ -62,8 +63,9 @@ def computed(monkeypatch, engine):
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
 def test_samples_and_log_probabilities_are_the_local_engines(policy, engine, temperature):
-    lines = contexts(policy, [3, 40, 17, 1, 64])
+    lines, done = contexts(policy, [3, 40, 17, 1, 64]), progress.count
     samples = engine.generate(lines, list("abcde"), max_tokens=20, temperature=temperature)
+    assert progress.count >= done + 5, "every row counts for those that wait"
     as_plain(policy, lines, samples, temperature or 1.0)
     local = LocalEngine(policy).generate(lines, list("abcde"), max_tokens=20, temperature=temperature)
     assert [s.ids for s in samples] == [s.ids for s in local]

@@ -2,12 +2,21 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lamps_environment import Lamps, entry_of
+from policies import random_policy
 from train_process import run
 
 from scripts.studies.small_models import save_small
+from tstar_envs import register
+from tstar_envs.registry import OWN_ENTRIES
+from tstar_train.engines.local import LocalEngine
+from tstar_train.progress import progress
+from tstar_train.rollout.collect import EnvSpec, collect, play_on
+from tstar_train.rollout.player import Sampling
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "adding_an_environment.md").read_text()
@@ -33,3 +42,38 @@ def test_the_trainer_takes_it(tmp_path, monkeypatch, only_planned):
         arguments.remove("--dry-run")
         run(tmp_path, *arguments, "--out", out, "--processes", 1, *SMALL.split())
         assert json.loads((out / "summary.json").read_text())["env"] == "lamps:mine/Lamps"
+
+
+class Timed(Lamps):
+    """Notes the count of finished work as each of its slow parts begins."""
+
+    seen: dict[str, list[int]] = {}
+
+    def reset(self, **options):
+        self.seen.setdefault("reset", []).append(progress.count)
+        return super().reset(**options)
+
+    def _apply(self, task, state, action):
+        self.seen.setdefault("step", []).append(progress.count)
+        return super()._apply(task, state, action)
+
+    def restore(self, snapshot):
+        self.seen.setdefault("restore", []).append(progress.count)
+        super().restore(snapshot)
+
+
+def test_every_step_of_a_slow_environment_counts_as_progress():
+    """A group's environments step one after another: all together they may take longer than other processes wait."""
+    policy = random_policy()
+    entry = replace(entry_of(Timed), entry_point=f"{__name__}:Timed")
+    register(entry)
+    try:
+        spec, engine = EnvSpec(entry.id, {"horizon": 2}), LocalEngine(policy)
+        options = {"split": "train", "seed": "", "sampling": Sampling(4, snapshots=True)}
+        found = collect(spec, engine, policy.codec, ["lamps-1", "lamps-2"], size=2, **options)
+        play_on([(t, 1) for t in found], spec, engine, policy.codec, **options)
+    finally:
+        OWN_ENTRIES.pop(entry.id)
+    assert Timed.seen.keys() == {"reset", "step", "restore"}
+    for counts in Timed.seen.values():
+        assert len(set(counts)) == len(counts)

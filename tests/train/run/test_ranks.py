@@ -143,12 +143,15 @@ def played_by(world, config, slow):
 
 @pytest.mark.usefixtures("start_method")
 def test_a_rank_that_is_slow_plays_less_and_the_run_is_as_ever():
-    rollout = dataclasses.replace(SMALL.rollout, tasks_per_iteration=6, group_size=2, max_tokens=4)
+    rollout = dataclasses.replace(
+        SMALL.rollout, tasks_per_iteration=6, group_size=2, max_tokens=4, horizon_growth=3
+    )
     config, found = dataclasses.replace(SMALL, tstar=False, rollout=rollout), []
     for slow in (0, 1):
         with launched(2, partial(played_by, config=config, slow=slow), 5.0) as world:
             played, metrics, groups = played_by(world, config, slow)
         assert sum(played) == 6 and played[1 - slow] > played[slow] >= 1
+        assert metrics["curriculum_progress"] == 0.0, "that of the iteration, whoever sums the ranks"
         assert len(groups) == 2 and not any(
             turn.context for g in groups for t in g.members for turn in t.turns
         )

@@ -162,6 +162,8 @@ def test_weights_and_environments_are_read_and_refused():
         (["nq:0"], "must be a finite number above 0, got 0"),
         (["nq:nan"], "above 0, got nan"),
         (["nq:inf"], "above 0, got inf"),
+        (["nq:0,5"], "must be a number, got '0,5'"),
+        (["tstar/NQ:"], "must be a number, got ''"),
         (["nq", "tstar/NQ:2"], "tstar/NQ is given twice"),
     ):
         with pytest.raises(UnknownOption, match=said):
