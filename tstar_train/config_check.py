@@ -42,6 +42,7 @@ def check(config: Config) -> None:
     _check_growth(config)
     _check_algorithm(config)
     _check_graph(config)
+    _check_course(config)
     _check_ahead(config)
     _check_server(config)
     _check_device(config.device)
@@ -108,6 +109,17 @@ def _check_graph(config: Config) -> None:
         raise UnknownOption(
             f"--explore.share {config.explore.share} leaves no turns for forks: of --rollout.group-size {size} all {size} episodes begin "
             f"at the start (at least two do); give --explore.share {most}, or a larger group"
+        )
+
+
+def _check_course(config: Config) -> None:
+    """Check that something grows for as long as ``--curriculum-until`` says."""
+    plain = Config(env=config.env).curriculum_until
+    grows = config.curriculum == "optimum" or config.rollout.horizon_growth is not None
+    if config.curriculum_until != plain and not grows:
+        raise UnknownOption(
+            f"--curriculum-until {config.curriculum_until:g} is for what grows: give --curriculum optimum or --rollout.horizon-growth, or "
+            f"leave it out"
         )
 
 

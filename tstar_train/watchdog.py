@@ -48,6 +48,7 @@ def position() -> str:
 
 
 _POLL_SECONDS = 0.25
+_COUNT_SECONDS = 10.0  # between two looks at the ranks' work: a store in a file keeps each
 _ANSWER_SECONDS = 3.0  # for the others to say where they are
 _DEAD_SECONDS = 2.5  # so much less where one of them is known to be dead
 _UNWIND_SECONDS = 10.0  # for the main thread to end by itself
@@ -97,6 +98,7 @@ class Watchdog:
         self._accused = False  # whether another one has given up
         self._verdict = ""
         self._known, self._heard, self._closed = threading.Event(), threading.Event(), threading.Event()
+        self._changed = threading.Event()  # the timeout was, or this is closed
         self._leads = False
         self._heartbeat = Heartbeat(rank, seconds + LATER_SECONDS)
         self._asking.set(f"who {rank}", f"process {os.getpid()} on {socket.gethostname()}")
@@ -120,6 +122,7 @@ class Watchdog:
     def set_timeout(self, seconds: float) -> None:
         """Wait so long for the others from now on."""
         self.seconds = seconds
+        self._changed.set()
         self._heartbeat.set_timeout(seconds + LATER_SECONDS)
 
     @contextmanager
@@ -155,6 +158,7 @@ class Watchdog:
     def close(self) -> None:
         """Stop watching."""
         self._closed.set()
+        self._changed.set()
         self._threads[0].join(timeout=2 * _POLL_SECONDS)
         self._heartbeat.close()
 
@@ -181,7 +185,9 @@ class Watchdog:
     def _count(self) -> None:
         """Add this rank's progress to the ranks' sum, and note when that grows; in a thread of its own, as ``_listen``."""
         said, total = progress.count, -1
-        while not self._closed.wait(min(1.0, self.seconds / 8)) and not self._known.is_set():
+        while not self._closed.is_set() and not self._known.is_set():
+            self._changed.wait(min(_COUNT_SECONDS, self.seconds / 8))
+            self._changed.clear()
             with suppress(RuntimeError):
                 self._counting.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
                 count = progress.count
