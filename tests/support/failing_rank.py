@@ -17,7 +17,7 @@ from pathlib import Path
 import tstar_train.loop
 from tstar_train.__main__ import main
 from tstar_train.checkpoint import CheckpointWriter
-from tstar_train.learner.deepspeed import Zero
+from tstar_train.learner.deepspeed import DeepSpeedLearner, Zero
 from tstar_train.learner.torch import TorchLearner
 
 RANK, WHERE, HOW, FILE = os.environ["FAULT"].split()
@@ -59,6 +59,7 @@ def backward(self, loss, last=False, real=Zero.backward):
 
 before(tstar_train.loop, "sample_groups", "sampling")
 before(TorchLearner, "reduce", "sum")
+before(DeepSpeedLearner, "reduce", "sum")
 before(CheckpointWriter, "save", "saving")
 Zero.backward = backward
 
