@@ -18,7 +18,7 @@ from tstar_train.algorithms import options_set_by
 from tstar_train.config import ENVIRONMENT_OPTIONS, Config, RolloutConfig
 from tstar_train.config_check import is_a
 from tstar_train.config_check import options as all_options
-from tstar_train.policy.files import has_tiny, is_tiny, recipe_of_policy, warmstart_advice
+from tstar_train.policy.files import has_tiny, imitated_form, is_tiny, recipe_of_policy, warmstart_advice
 from tstar_train.recipes.recipe import Recipe, load_recipe, policy_name, read_recipe, shared_policy
 from tstar_train.tree import GAMMA, Credit, Nodes, Values
 
@@ -430,4 +430,15 @@ def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:
         return tiny(
             entry, model
         ), f"model: {model}, a policy of the tiny kind, with the tiny preset (settings of {made_as})"
-    return replace(paper(entry.id), model=model), f"model: {model}, with the paper's hyperparameters"
+    config = replace(paper(entry.id), model=model)
+    form = imitated_form(model, entry)
+    if form is None:
+        return config, f"model: {model}, with the paper's hyperparameters"
+    shown = {"context": form.context, "history": form.history, "max_tokens": form.max_tokens}
+    return (
+        replace(
+            with_options(config, {f"rollout.{name}": value for name, value in shown.items()}),
+            env_options=dict(form.options),
+        ),
+        f"model: {model}, with the paper's hyperparameters, and the contexts and environment options that it imitated",
+    )

@@ -23,6 +23,7 @@ from tstar_train.config import (
     RolloutConfig,
 )
 from tstar_train.config_check import check, check_values, options
+from tstar_train.policy.files import is_tiny
 from tstar_train.presets import with_options
 from tstar_train.recipes.recipe import DemonstrationStyle
 
@@ -164,6 +165,16 @@ def run_of(preset: Config, asked: ImitationOptions) -> Config:
             f"{name} is for the experts' demonstrations, which --episodes replaces: leave one of the two out"
             if asked.episodes
             else f"{name} chooses among recorded episodes: give --episodes FILE, or leave it out"
+        )
+    changed = [
+        f"--rollout.{each.name.replace('_', '-')}"
+        for each in dataclasses.fields(ShownConfig)
+        if getattr(asked.rollout, each.name) != getattr(preset.rollout, each.name)
+    ]
+    if changed and is_tiny(preset.model):
+        raise UnknownOption(
+            f"{changed[0]} is part of a built-in policy's recipe, which {preset.model} keeps: leave it out, or make a policy by a recipe "
+            "of your own (docs/recipes.md)"
         )
     given: dict[str, Any] = {name: value for name, value, _ in options(asked)}
     known = {name for name, _, _ in options(preset)}
