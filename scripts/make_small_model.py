@@ -30,8 +30,9 @@ except ModuleNotFoundError:  # run as a script
     from studies.small_tokenizers import SHAPES
 
 EPISODES, VOCABULARY = 400, 1024
-# Cells of a grid are tokens of their own, and so are digits, as in Qwen2's tokenizer.
-SINGLE = r"[#_√OXPS](?![a-z])|\n|\p{N}"
+# Cells of a grid are tokens of their own, and a place is one token: a model of this size would have to learn to put it together.
+UNITS = r" ?\(\d+, \d+\)|[#_√OXPS](?![a-z])|\n"
+WORDS = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
 def texts(entry: EnvEntry, options: dict[str, object]) -> Iterator[str]:
@@ -50,10 +51,9 @@ def made_tokenizer(lines: Iterator[str]) -> PreTrainedTokenizerFast:
     """A byte-level tokenizer with Qwen2's special tokens and chat template."""
     template, special, end, _, _ = SHAPES["qwen2"]
     tokenizer = Tokenizer(models.BPE())
-    single = pre_tokenizers.Split(Regex(SINGLE), "isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [single, pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
+    words = pre_tokenizers.Split(Regex(f"{UNITS}|{WORDS}"), "isolated")
+    bytewise = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, bytewise])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,

@@ -167,7 +167,12 @@ def demonstrate(
 
 
 def rows_of_demonstration(
-    shown: Demonstration, codec: Codec, seen: EnvRecipe, limit: int | None, longest: int | None = None
+    shown: Demonstration,
+    codec: Codec,
+    seen: EnvRecipe,
+    limit: int | None,
+    longest: int | None = None,
+    join: bool = False,
 ) -> list[Row]:
     """Encode a demonstration in the form in which a rollout would record it.
 
@@ -177,6 +182,7 @@ def rows_of_demonstration(
         seen: context options of the policy.
         limit: maximum number of tokens of a context and its reply, None for no limit. Contexts are shortened as in a rollout.
         longest: maximum number of tokens of an imitated reply with its end, None for no limit.
+        join: True to join turns of ``step`` contexts too where one begins with another, as training does.
 
     Raises:
         ContextTooLong: a context does not fit, or a reply is longer than ``longest``.
@@ -198,7 +204,8 @@ def rows_of_demonstration(
         turns.append(Row([*context, *ids], [0] * len(context) + [int(turn.imitated)] * len(ids)))
         if turn is not shown.turns[-1]:
             transcript.add(ids, turn.observation)
-    return [*(_whole(turns) if seen.context == "concat" else (t for t in turns if any(t.mask))), *extra]
+    joined = _whole(turns) if join or seen.context == "concat" else [t for t in turns if any(t.mask)]
+    return [*joined, *extra]
 
 
 def _episode_rows(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from tstar_envs import UnknownOption
+from tstar_envs import UnknownOption, find_entry
 from tstar_train.config import (
     ABOVE_0,
     ABOVE_0_OR_INFINITE,
@@ -23,7 +23,7 @@ from tstar_train.config import (
     RolloutConfig,
 )
 from tstar_train.config_check import check, check_values, options
-from tstar_train.policy.files import is_tiny
+from tstar_train.policy.files import is_tiny, recipe_of_policy
 from tstar_train.presets import with_options
 from tstar_train.recipes.recipe import DemonstrationStyle
 
@@ -129,13 +129,19 @@ class ImitationOptions:
 
 
 def default_options(preset: Config) -> ImitationOptions:
-    """Return the defaults beside a preset: its form of contexts.
+    """Return the defaults beside a preset: its form of contexts, and of a built-in policy the variations of its recipe.
 
     Args:
         preset: of the run that would follow, by ``presets.chosen_for``.
     """
     names = [each.name for each in dataclasses.fields(ShownConfig)]
-    return ImitationOptions(rollout=ShownConfig(**{name: getattr(preset.rollout, name) for name in names}))
+    shown = ShownConfig(**{name: getattr(preset.rollout, name) for name in names})
+    if not is_tiny(preset.model):
+        return ImitationOptions(rollout=shown)
+    style = recipe_of_policy(preset.model, find_entry(preset.env)).warm_start.demonstrations
+    return ImitationOptions(
+        mistakes=style.mistake, no_thought=style.no_thought, wordings=style.wordings, rollout=shown
+    )
 
 
 # Options that only say something about recorded episodes, and about the experts' ones.
@@ -158,7 +164,7 @@ def run_of(preset: Config, asked: ImitationOptions) -> Config:
     """
     check_values(asked)
     names = _EXPERT if asked.episodes else _RECORDED
-    unused = [name for name in names if getattr(asked, name) != getattr(ImitationOptions(), name)]
+    unused = [name for name in names if getattr(asked, name) != getattr(default_options(preset), name)]
     if unused:
         name = f"--{unused[0].replace('_', '-')}"
         raise UnknownOption(

@@ -292,7 +292,7 @@ def encoded(found: Gathered, codec: Codec, config: Config, limit: int) -> list[S
     seen = EnvRecipe(context=rollout.context, history=rollout.history, max_tokens=rollout.max_tokens)
     for env, task, episode in found.shown:
         try:
-            rows = rows_of_demonstration(episode, codec, seen, limit, rollout.max_tokens)
+            rows = rows_of_demonstration(episode, codec, seen, limit, rollout.max_tokens, join=True)
         except ContextTooLong as error:
             reason = "with a reply" if "reply" in str(error) else "with a context"
             found.dropped[f"{reason} that is too long"] += 1
