@@ -103,7 +103,7 @@ class ImitationOptions:
     steps: Annotated[int | None, FROM_1] = None
     """Number of optimizer steps. None: as many as --epochs takes."""
     batch: Annotated[int, FROM_1] = 8
-    """Episodes per optimizer step."""
+    """Rows per optimizer step. A row is an episode, with --rollout.context step a turn with its context."""
     held_out: Annotated[float, Range(0, 0.5)] = 0.05
     """Share of the tasks whose episodes are not trained on, for the loss before and after; at least one task, 0: none."""
     seed: int = 0

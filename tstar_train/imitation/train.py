@@ -401,7 +401,8 @@ def _imitate(
     policy = _loaded(config, device)
     limit = limit_of(config, policy.model.config)
     train, held = split_held_out(encoded(found, policy.codec, config, limit), asked.held_out, asked.seed)
-    steps = asked.steps or math.ceil(asked.epochs * len(train) / asked.batch)
+    rows = sum(len(one.rows) for one in train)
+    steps = asked.steps or math.ceil(asked.epochs * rows / asked.batch)
     config = replace(config, iterations=steps)
     learner = TorchLearner(
         policy.model,
@@ -495,8 +496,8 @@ def _print_plan(
         + (f"; left out: {_reasons(found.dropped)}" if found.dropped else ""),
         f"form: context {form}; replies of at most {rollout.max_tokens}, with their context at most {limit} tokens",
         f"tokens: {tokens:,} in {counted(len(rows), 'row')}, of which {own:,} are imitated",
-        f"plan: {counted(config.iterations, 'step')} of {counted(asked.batch, 'episode')}, "
-        f"{config.iterations * asked.batch / len(train):.3g} passes; {optim.optimizer}, peak learning rate {optim.learning_rate:g}, "
+        f"plan: {counted(config.iterations, 'step')} of {counted(asked.batch, 'row')}, "
+        f"{config.iterations * asked.batch / len(rows):.3g} passes; {optim.optimizer}, peak learning rate {optim.learning_rate:g}, "
         f"warmup {optim.warmup:g}, decay {optim.decay:g}, weight decay {optim.weight_decay:g}",
     ]
     for line in lines:
@@ -512,18 +513,18 @@ def _train(
     console: Console,
 ) -> list[tuple[int, float]]:
     """Take the steps; return (step, mean loss since the last entry)."""
-    places = {env: [str(n) for n, one in enumerate(train) if one.env == env] for env in config.environments}
+    rows = [(one.env, row) for one in train for row in one.rows]
+    places = {env: [str(n) for n, (own, _) in enumerate(rows) if own == env] for env in config.environments}
     stream = Course(places, _order(config), "none", 1, asked.seed).at(0, 1.0, Estimates({}))
     ticker = Ticker(partial(print, file=sys.stderr, flush=True))
     steps, losses, summed, since = config.iterations, [], 0.0, 0
     every = max(1, steps // FEW_LINES)
     for number in range(steps):
-        slots = stream.take(number * asked.batch, asked.batch)
-        rows = [row for slot in slots for row in train[int(slot.task)].rows]
+        batch = [rows[int(slot.task)][1] for slot in stream.take(number * asked.batch, asked.batch)]
         try:
             stats = update(
                 learner,
-                [Step(rows)],
+                [Step(batch)],
                 [ImitationTerm()],
                 None,
                 SingleProcess(),

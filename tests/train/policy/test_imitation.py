@@ -220,7 +220,7 @@ def test_the_loss_falls_and_the_result_is_a_model_for_everything_else(models, tm
     few = "--demonstrations 16 --batch 2 --steps 12 --optim.learning-rate 3e-3 --env-option observation=grid_coords".split()
     assert imitated(models, tmp_path / "one", *few) == 0
     printed = capsys.readouterr().out
-    assert "15 to train on, 1 held out" in printed and "12 steps of 2 episodes" in printed
+    assert "15 to train on, 1 held out" in printed and "12 steps of 2 rows" in printed
     record = json.loads((tmp_path / "one" / "training.json").read_text())
     loss = record["held_out_loss"]
     assert loss["after"] < loss["before"] - 1 and record["losses"][-1][1] < record["losses"][0][1] - 1
