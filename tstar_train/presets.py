@@ -307,10 +307,8 @@ def chosen(
         return choose(entry, model or "auto")
     require_train_split(entry)
     config = large(entry.id, preset, model)
-    return (
-        config,
-        f"model: {config.model}, with the paper's hyperparameters for {preset} (half precision, recomputed layers)",
-    )
+    reason = f"model: {config.model}, with the paper's hyperparameters for {preset} (half precision, recomputed layers)"
+    return _as_imitated(config, entry, reason)
 
 
 def tiny(entry: EnvEntry, model: str = "tiny", recipe: Recipe | None = None) -> Config:
@@ -431,14 +429,14 @@ def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:
             entry, model
         ), f"model: {model}, a policy of the tiny kind, with the tiny preset (settings of {made_as})"
     config = replace(paper(entry.id), model=model)
-    form = imitated_form(model, entry)
+    return _as_imitated(config, entry, f"model: {model}, with the paper's hyperparameters")
+
+
+def _as_imitated(config: Config, entry: EnvEntry, reason: str) -> tuple[Config, str]:
+    """Give a preset the contexts and environment options that its model imitated, if ``warmstart --model`` made it."""
+    form = imitated_form(config.model, entry)
     if form is None:
-        return config, f"model: {model}, with the paper's hyperparameters"
-    shown = {"context": form.context, "history": form.history, "max_tokens": form.max_tokens}
-    return (
-        replace(
-            with_options(config, {f"rollout.{name}": value for name, value in shown.items()}),
-            env_options=dict(form.options),
-        ),
-        f"model: {model}, with the paper's hyperparameters, and the contexts and environment options that it imitated",
-    )
+        return config, reason
+    shown = {f"rollout.{name}": getattr(form, name) for name in ("context", "history", "max_tokens")}
+    config = replace(with_options(config, shown), env_options=dict(form.options))
+    return config, f"{reason}, and the contexts and environment options that it imitated"

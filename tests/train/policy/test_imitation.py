@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 import torch
+from lamps_environment import Lamps, NoExpert, entry_of
 from transformers import AutoModelForCausalLM
 
 from scripts.studies.small_models import save_small
-from tstar_envs import append_episode, find_entry, new_episode, read_episodes
+from tstar_envs import append_episode, find_entry, new_episode, read_episodes, register, registry
+from tstar_envs.cli import main as envs
 from tstar_train.__main__ import main
 from tstar_train.agent import settings_seen
 from tstar_train.config import Config
+from tstar_train.distributed import SingleProcess
 from tstar_train.engines.base import Sample
-from tstar_train.imitation.options import ImitationOptions, default_options, run_of
+from tstar_train.imitation.options import ImitationOptions, ShownConfig, default_options, run_of
 from tstar_train.imitation.train import (
     Gathered,
     Shown,
@@ -25,6 +29,7 @@ from tstar_train.imitation.train import (
     of_record,
     split_held_out,
 )
+from tstar_train.learner.torch import TorchLearner
 from tstar_train.learner.update import Batching
 from tstar_train.policy.files import sha256_of
 from tstar_train.policy.model import load_policy
@@ -50,14 +55,18 @@ def models(tmp_path_factory):
     return made
 
 
-def played(entry, task, split="train", mistakes=0, **options):
-    """A record of the expert, after some turns that were not an action."""
+def played(entry, task, split="train", mistakes=0, replies=(), **options):
+    """A record of the expert, after some turns that were not an action, or of given replies."""
     env = entry.make(**options)
     episode = new_episode(env, entry, "expert", task)
     episode.begin(*env.reset(options={"task": task}))
     over = False
     while not over:
-        reply = env.oracle() if len(episode.steps) >= mistakes else "Thought: Where am I?\nAction: dance"
+        number = len(episode.steps)
+        if replies:
+            reply = replies[number]
+        else:
+            reply = env.oracle() if number >= mistakes else "Thought: Where am I?\nAction: dance"
         observation, reward, terminated, truncated, info = env.step(reply)
         episode.add(reply, observation, info)
         over = terminated or truncated
@@ -115,18 +124,12 @@ def test_rows_are_those_of_a_run_that_says_the_same(models, model, env, context,
     assert trajectory.episode.success and len(trajectory.turns) == len(episode.steps)
     theirs = join_rows(rows_of(trajectory, [0.0] * len(trajectory.turns)))
     config = Config(env=entry.id, model="")
-    config = run_of(config, ImitationOptions(rollout=_shown(context, history, 200)))
+    config = run_of(config, ImitationOptions(rollout=ShownConfig(context, history, 200)))
     shown = of_record(episode, entry.make().prompt())
     ((_, _, ours),) = encoded(Gathered([Shown(entry.id, task, shown)]), codec, config, limit)
     assert [(r.ids, r.response_mask) for r in ours] == [(r.ids, r.response_mask) for r in theirs]
     if limit == 800:
         assert len(ours) > 1
-
-
-def _shown(context, history, most):
-    from tstar_train.imitation.options import ShownConfig
-
-    return ShownConfig(context, history, most)
 
 
 def asked(*envs, model="", **options):
@@ -184,9 +187,6 @@ def test_held_out_are_whole_tasks(models):
 
 
 def test_the_loss_is_the_plain_cross_entropy_of_the_replies(models):
-    from tstar_train.distributed import SingleProcess
-    from tstar_train.learner.torch import TorchLearner
-
     config, given = asked("sokoban-easy", model=str(models()), demonstrations=3, mistakes=0.3)
     policy = load_policy(str(models()), "")
     made = encoded(gather(config, given), policy.codec, config, 2048)
@@ -311,12 +311,25 @@ def test_what_cannot_be_imitated_is_said_in_one_line(models, tmp_path, capsys):
     assert "choose another --out" in refused(capsys, *sokoban)
 
 
-def test_an_environment_without_an_expert_is_imitated_from_records_only(models, tmp_path, capsys):
-    import own_lamps  # noqa: F401  # registers it
-
-    entry = find_entry("mine/NoExpert")
-    sokoban = ["--model", models(), "--out", tmp_path / "out", "--env", entry.id]
-    assert "has no expert" in refused(capsys, *sokoban)
+def test_an_environment_without_an_expert_is_imitated_from_records_alone(
+    models, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(registry, "OWN_ENTRIES", dict(registry.OWN_ENTRIES))
+    entry = entry_of(NoExpert)
+    register(entry)
+    try:
+        given = ["--model", models(), "--out", tmp_path / "out", "--env", entry.id, *SHORT]
+        assert "has no expert" in refused(capsys, *given)
+        env, replies = Lamps(), []
+        task = env.task_ids("train")[0]
+        env.reset(options={"task": task})
+        while (reply := env.oracle()) is not None:
+            replies.append(reply)
+            env.step(reply)
+        path = recorded(tmp_path / "e.jsonl", played(entry, task, replies=replies))
+        assert main(["warmstart", *map(str, given), "--episodes", str(path), "--steps", "1"]) == 0
+    finally:
+        gym.registry.pop(entry.id, None)
 
 
 def test_test_tasks_are_imitated_if_the_user_says_so(models, tmp_path):
@@ -337,8 +350,6 @@ def test_a_loss_that_is_no_number_ends_it_and_leaves_the_batch(models, tmp_path,
 
 def test_records_of_an_evaluation_are_episodes(tmp_path, models):
     """As ``eval`` writes them."""
-    from tstar_envs.cli import main as envs
-
     path = tmp_path / "e.jsonl"
     run = "eval --env sokoban-easy --split train --tasks 4 --samples 2 --agent oracle --out"
     assert envs([*run.split(), str(path)]) == 0
