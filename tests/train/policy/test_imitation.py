@@ -217,10 +217,10 @@ def imitated(models, out, *more, model=None):
 
 
 def test_the_loss_falls_and_the_result_is_a_model_for_everything_else(models, tmp_path, capsys):
-    few = "--demonstrations 16 --batch 2 --steps 12 --optim.learning-rate 3e-3 --env-option observation=grid_coords".split()
+    few = "--demonstrations 10 --batch 2 --steps 10 --optim.learning-rate 3e-3 --env-option observation=grid_coords".split()
     assert imitated(models, tmp_path / "one", *few) == 0
     printed = capsys.readouterr().out
-    assert "15 to train on, 1 held out" in printed and "12 steps of 2 rows" in printed
+    assert "9 to train on, 1 held out" in printed and "10 steps of 2 rows" in printed
     record = json.loads((tmp_path / "one" / "training.json").read_text())
     loss = record["held_out_loss"]
     assert loss["after"] < loss["before"] - 1 and record["losses"][-1][1] < record["losses"][0][1] - 1
@@ -239,11 +239,11 @@ def test_the_loss_falls_and_the_result_is_a_model_for_everything_else(models, tm
     assert imitated(models, tmp_path / "two", *few) == 0
     assert sha256_of(tmp_path / "two" / "model.safetensors") == record["sha256"]["model.safetensors"]
     # And its episodes can be imitated in turn.
-    assert imitated(models, tmp_path / "three", *few[:-2], model=tmp_path / "one") == 0
+    assert imitated(models, tmp_path / "three", *few[:4], "--steps", "1", model=tmp_path / "one") == 0
 
 
 def test_adapters_are_merged_and_half_precision_learns(models, tmp_path):
-    few = "--demonstrations 8 --batch 2 --steps 8 --lora.rank 4 --optim.learning-rate 3e-2 --optim.dtype bfloat16".split()
+    few = "--demonstrations 6 --batch 2 --steps 6 --lora.rank 4 --optim.learning-rate 3e-2 --optim.dtype bfloat16".split()
     assert imitated(models, tmp_path / "out", *few, "--optim.gradient-checkpointing") == 0
     record = json.loads((tmp_path / "out" / "training.json").read_text())
     assert record["held_out_loss"]["after"] < record["held_out_loss"]["before"] - 0.5
@@ -257,7 +257,7 @@ def test_adapters_are_merged_and_half_precision_learns(models, tmp_path):
 
 def test_a_built_in_policy_goes_on_from_where_it_is(tmp_path):
     out = tmp_path / "out"
-    few = "--demonstrations 20 --batch 4 --optim.learning-rate 1e-5".split()
+    few = "--demonstrations 6 --steps 2 --batch 4".split()
     assert main(["warmstart", "--model", "tiny", "--env", "sokoban-easy", "--out", str(out), *few]) == 0
     record = json.loads((out / "training.json").read_text())
     # It knows this text: the rows are those that it was made with.
@@ -282,7 +282,7 @@ def test_what_cannot_be_imitated_is_said_in_one_line(models, tmp_path, capsys):
     broken.write_text('{"env": 1}\n')
     out = tmp_path / "out"
     model = ["--model", models(), "--out", out]
-    sokoban = [*model, "--env", "sokoban-easy"]
+    sokoban, few = [*model, "--env", "sokoban-easy"], ["--demonstrations", "2"]
     for given, said in [
         (model, "which environment?"),
         (["--model", models(), "--env", "sokoban-easy"], "--out FOLDER"),
@@ -299,8 +299,8 @@ def test_what_cannot_be_imitated_is_said_in_one_line(models, tmp_path, capsys):
         ([*sokoban, "--batch", "0"], "--batch must be 1 or more"),
         ([*sokoban, "--processes", "2"], "no option '--processes'"),
         ([*sokoban, "--recipe", "x"], "leave --model out"),
-        ([*sokoban, "--rollout.max-tokens", "5"], "with a reply that is too long"),
-        ([*sokoban, "--rollout.max-tokens", "5000"], "leaves no room"),
+        ([*sokoban, *few, "--rollout.max-tokens", "5"], "with a reply that is too long"),
+        ([*sokoban, *few, "--rollout.max-tokens", "5000"], "leaves no room"),
         (["--model", "tiny", "--env", "sokoban-easy", "--out", out, "--rollout.context", "concat"], "recipe"),
         (["--env", "sokoban-easy", "--out", out, "--lora.rank", "4"], "give --model PATH as well"),
     ]:
