@@ -13,7 +13,7 @@ from tstar_envs.redaction import HIDDEN
 from tstar_train.config import Config
 from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.chat import SearchR1Codec
-from tstar_train.policy.files import is_tiny, recipe_of_policy
+from tstar_train.policy.files import imitated_form, is_tiny, recipe_of_policy
 from tstar_train.policy.kv import ContextTooLong, position_limit
 from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, load_policy
 from tstar_train.recipes.recipe import EnvRecipe, policy_name
@@ -127,14 +127,14 @@ def environment_options(env_id: str, model: str = "tiny") -> dict[str, Any]:
 
 
 def settings_seen(model: str, entry: EnvEntry) -> EnvRecipe:
-    """Look up what a policy saw in training: a tiny policy's recipe, or the options of the run that a checkpoint belongs to.
+    """Look up what a policy saw in training: a tiny policy's recipe, or the options of the run or imitation that made it.
 
     Args:
-        model: ``tiny``, or a path or name as for ``load_agent``; a model that no run made has the defaults.
+        model: ``tiny``, or a path or name as for ``load_agent``; one that nothing here made has the defaults.
         entry: the environment to play.
 
     Raises:
-        BadData, UnknownOption: the run's ``config.json`` cannot be read.
+        BadData, UnknownOption: the run's ``config.json``, or the imitation's ``training.json``, cannot be read.
     """
     if is_tiny(model):
         return recipe_of_policy(model, entry).env
@@ -147,7 +147,7 @@ def settings_seen(model: str, entry: EnvEntry) -> EnvRecipe:
             own = config.of(entry.id if entry.id in kin else kin[0]).env_options if kin else {}
             options = {k: v for k, v in own.items() if HIDDEN not in str(v)}
             return EnvRecipe((), options, rollout.context, rollout.history, rollout.max_tokens)
-    return EnvRecipe()
+    return imitated_form(model, entry) or EnvRecipe()
 
 
 def load_agent(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ import tyro
 from rich.console import Console
 
 from tstar_envs import UnknownOption, find_entry, list_envs, refuse_repeats
+from tstar_envs.redaction import redacted
 from tstar_train.config import RENAMED_OPTIONS, RENAMED_VALUES, Config
 from tstar_train.config_check import flag, options
 from tstar_train.output import Output
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 _USAGE = """python -m tstar_train --env ENV [--env ENV:WEIGHT ...] [options]
        python -m tstar_train --resume RUN [--iterations N]
-       python -m tstar_train warmstart --env ENV --out FOLDER"""
+       python -m tstar_train warmstart --env ENV --out FOLDER
+       python -m tstar_train warmstart --model PATH --env ENV [--env ENV2 ...] --out FOLDER"""
 
 _BY_STATE = (
     "tree: nodes by state, which asks the policy nothing: --tree.eps-kl, --tree.kl-*, --tree.history, --tree.same-parent and "
@@ -335,17 +338,19 @@ def _guess(given: str, names: Sequence[str]) -> str:
 
 
 def warmstart_command(arguments: Sequence[str]) -> int:
-    """``python -m tstar_train warmstart --env ENV --out FOLDER``."""
+    """``python -m tstar_train warmstart --env ENV --out FOLDER``, or with ``--model PATH``."""
+    if any(argument.partition("=")[0] == "--model" for argument in arguments):
+        return _imitate_command(arguments)
     parser = argparse.ArgumentParser(
         prog="python -m tstar_train warmstart",
         allow_abbrev=False,
-        description="Make a tiny policy by imitation of an environment's expert.",
+        description="Make a tiny policy by imitation of an environment's expert. With --model PATH, train any Hugging Face causal LM by "
+        "imitation of experts or of recorded episodes; its options: python -m tstar_train warmstart --model PATH --help",
     )
     parser.add_argument(
         "--env", default="hotpotqa", help="environment to imitate the expert of (default: hotpotqa)"
     )
-    made = "new or empty folder for model, tokenizer and the record of how they were made"
-    parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help=made)
+    parser.add_argument("--out", metavar="FOLDER", type=Path, required=True, help=_MADE)
     parser.add_argument(
         "--steps",
         type=int,
@@ -367,7 +372,13 @@ def warmstart_command(arguments: Sequence[str]) -> int:
     )
     options, unknown = parser.parse_known_args(list(arguments))
     if unknown:
-        names = ["--env", "--out", "--steps", "--seed", "--recipe"]
+        from tstar_train.imitation.options import ImitationOptions
+
+        if unknown[0].partition("=")[0] in {"--env-option", *_flags(ImitationOptions())}:
+            raise UnknownOption(
+                f"{unknown[0]} is an option of the imitation by a model of yours: give --model PATH as well"
+            )
+        names = ["--env", "--out", "--steps", "--seed", "--recipe", "--model"]
         raise UnknownOption(f"no option {unknown[0]!r}; {_guess(unknown[0], names)}")
     if options.steps is not None and options.steps < 1:
         raise UnknownOption(f"--steps must be 1 or more, got {options.steps}")
@@ -376,4 +387,79 @@ def warmstart_command(arguments: Sequence[str]) -> int:
 
     recipe = None if options.recipe is None else read_recipe(options.recipe)
     build_weights(find_entry(options.env), options.out, options.seed, options.steps, Output(), recipe)
+    return 0
+
+
+_MADE = "new or empty folder for model, tokenizer and the record of how they were made"
+
+
+def _flags(config: object) -> list[str]:
+    """List the options of a dataclass as on the command line."""
+    return [flag(name) for name, _, _ in options(config)]
+
+
+def _imitate_command(arguments: Sequence[str]) -> int:
+    """``python -m tstar_train warmstart --model PATH --env ENV --out FOLDER``."""
+    from tstar_train.imitation.options import ImitationOptions, default_options, run_of
+
+    first = argparse.ArgumentParser(
+        prog="python -m tstar_train warmstart --model PATH",
+        usage="python -m tstar_train warmstart --model PATH --env ENV[:WEIGHT] [--env ENV2 ...] --out FOLDER [options]",
+        add_help=False,
+        allow_abbrev=False,
+        description="Train any causal LM by imitation: of the experts' demonstrations with thoughts, or of recorded episodes (--episodes). "
+        "The loss is on the model's own tokens, in the form in which a run with the same --rollout options shows them. The result is an "
+        "ordinary Hugging Face folder: python -m tstar_train --env ENV --model FOLDER.",
+    )
+    first.add_argument(
+        "--model",
+        metavar="MODEL",
+        required=True,
+        help="name or path of a Hugging Face causal LM; tiny, or the path of a policy of that kind, goes on from a built-in policy",
+    )
+    first.add_argument(
+        "--env",
+        metavar="ENV[:WEIGHT]",
+        action="append",
+        help="environment to imitate; may be repeated, then each has its share of the episodes by its weight (default: 1): "
+        + ", ".join(e.name for e in list_envs()),
+    )
+    first.add_argument("--out", metavar="FOLDER", type=Path, help=_MADE)
+    first.add_argument(
+        "--env-option",
+        metavar="[ENV:]KEY=VALUE",
+        action="append",
+        default=[],
+        help="option of the environment, for example topk=1; may be repeated; of several environments it is for all that have it, or for "
+        "ENV alone",
+    )
+    refuse_repeats(arguments, ("--model", "--out"))
+    known, rest = first.parse_known_args(list(arguments))
+    helped = any(argument in ("-h", "--help") for argument in rest)
+    prog = "python -m tstar_train warmstart --model PATH"
+    if helped:
+        print(first.format_help())
+        tyro.cli(ImitationOptions, args=["--help"], prog=prog, description="Further options.")
+    if not known.env:
+        raise UnknownOption(f"which environment? --env {{{','.join(e.name for e in list_envs())}}}")
+    if known.out is None:
+        raise UnknownOption(f"where to? --out FOLDER, a {_MADE}")
+    shares = read_shares(known.env)
+    preset, _ = chosen_for(shares, known.model, None)
+    asked, unknown = tyro.cli(
+        ImitationOptions, default=default_options(preset), args=rest, return_unknown_args=True, prog=prog
+    )
+    if unknown:
+        names = ["--model", "--env", "--out", "--env-option", *_flags(asked)]
+        of_recipes = "; it belongs to a policy made from scratch, so leave --model out" * (
+            unknown[0].partition("=")[0] == "--recipe"
+        )
+        raise UnknownOption(f"no option {unknown[0]!r}{of_recipes}; {_guess(unknown[0], names)}")
+    entries = [share.entry for share in shares]
+    own = option_for_each(entries, "--env-option", known.env_option, {"split": "--tasks"})
+    config = run_of(with_environment_options(preset, own, {}), asked)
+    from tstar_train.imitation.train import imitate_model
+
+    command = shlex.join(["python", "-m", "tstar_train", "warmstart", *arguments])
+    imitate_model(config, asked, known.out, Output(), redacted(command))
     return 0

@@ -25,17 +25,7 @@ def check(config: Config) -> None:
             its value and the valid ones.
         MissingExtra: a package that an option needs is not installed.
     """
-    for name, value, hint in options(config):
-        if not is_a(value, hint):
-            raise UnknownOption(f"{flag(name)} must be {expected(hint)}, got {value!r}")
-        valid = range_of(hint)
-        if valid is None or not isinstance(value, int | float):  # none, or a word beside the numbers
-            continue
-        if value not in valid:
-            words = "".join(f" or {word}" for word in _words(hint))
-            raise UnknownOption(f"{flag(name)} must be {valid}{words}, got {value}")
-        if value == math.inf and not valid.infinite:
-            raise UnknownOption(f"{flag(name)} must be a finite number, got {value}")
+    check_values(config)
     _check_mix(config)
     for env in config.environments:
         _check_horizon(config.of(env))
@@ -53,6 +43,28 @@ def check(config: Config) -> None:
     # Only find it: importing it takes seconds.
     if config.learner == "deepspeed" and importlib.util.find_spec("deepspeed") is None:
         raise MissingExtra("--learner deepspeed", "deepspeed", "deepspeed")
+
+
+def check_values(config: Any) -> None:
+    """Check that each option has a valid value for itself.
+
+    Args:
+        config: a dataclass of options, with nested parts.
+
+    Raises:
+        UnknownOption: a value has the wrong type or is out of range.
+    """
+    for name, value, hint in options(config):
+        if not is_a(value, hint):
+            raise UnknownOption(f"{flag(name)} must be {expected(hint)}, got {value!r}")
+        valid = range_of(hint)
+        if valid is None or not isinstance(value, int | float):  # none, or a word beside the numbers
+            continue
+        if value not in valid:
+            words = "".join(f" or {word}" for word in _words(hint))
+            raise UnknownOption(f"{flag(name)} must be {valid}{words}, got {value}")
+        if value == math.inf and not valid.infinite:
+            raise UnknownOption(f"{flag(name)} must be a finite number, got {value}")
 
 
 def _check_algorithm(config: Config) -> None:

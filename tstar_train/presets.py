@@ -18,7 +18,7 @@ from tstar_train.algorithms import options_set_by
 from tstar_train.config import ENVIRONMENT_OPTIONS, Config, RolloutConfig
 from tstar_train.config_check import is_a
 from tstar_train.config_check import options as all_options
-from tstar_train.policy.files import has_tiny, is_tiny, recipe_of_policy, warmstart_advice
+from tstar_train.policy.files import has_tiny, imitated_form, is_tiny, recipe_of_policy, warmstart_advice
 from tstar_train.recipes.recipe import Recipe, load_recipe, policy_name, read_recipe, shared_policy
 from tstar_train.tree import GAMMA, Credit, Nodes, Values
 
@@ -309,10 +309,8 @@ def chosen(
         return choose(entry, model or "auto")
     require_train_split(entry)
     config = large(entry.id, preset, model)
-    return (
-        config,
-        f"model: {config.model}, with the paper's hyperparameters for {preset} (half precision, recomputed layers)",
-    )
+    reason = f"model: {config.model}, with the paper's hyperparameters for {preset} (half precision, recomputed layers)"
+    return _as_imitated(config, entry, reason)
 
 
 def tiny(entry: EnvEntry, model: str = "tiny", recipe: Recipe | None = None) -> Config:
@@ -432,4 +430,15 @@ def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:
         return tiny(
             entry, model
         ), f"model: {model}, a policy of the tiny kind, with the tiny preset (settings of {made_as})"
-    return replace(paper(entry.id), model=model), f"model: {model}, with the paper's hyperparameters"
+    config = replace(paper(entry.id), model=model)
+    return _as_imitated(config, entry, f"model: {model}, with the paper's hyperparameters")
+
+
+def _as_imitated(config: Config, entry: EnvEntry, reason: str) -> tuple[Config, str]:
+    """Give a preset the contexts and environment options that its model imitated, if ``warmstart --model`` made it."""
+    form = imitated_form(config.model, entry)
+    if form is None:
+        return config, reason
+    shown = {f"rollout.{name}": getattr(form, name) for name in ("context", "history", "max_tokens")}
+    config = replace(with_options(config, shown), env_options=dict(form.options))
+    return config, f"{reason}, and the contexts and environment options that it imitated"

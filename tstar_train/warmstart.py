@@ -103,6 +103,111 @@ def shuffled(rows: Iterator[Row], held: int, seed: int) -> Iterator[Row]:
         pool[drawn] = row
 
 
+@dataclass
+class Played:
+    """One turn of a demonstration or of a recorded episode, as text.
+
+    Attributes:
+        reply: the reply.
+        observation: what followed it.
+        imitated: True if the reply's tokens count for the loss.
+        contrast: (failed branch, successful branch, expert's reply) of a contrast row before the turn; None for no such row.
+    """
+
+    reply: str
+    observation: str
+    imitated: bool = True
+    contrast: tuple[Branch, Branch, str] | None = None
+
+
+@dataclass
+class Demonstration:
+    """An episode to imitate, as text; ``rows_of_demonstration`` encodes it.
+
+    Attributes:
+        prompt: the environment's rules.
+        instruction: the goal.
+        observation: the first observation.
+        turns: turns in order.
+    """
+
+    prompt: str
+    instruction: str
+    observation: str
+    turns: list[Played]
+
+
+def demonstrate(
+    env: TextEnv[object, object], task_id: str, rng: random.Random, style: DemonstrationStyle
+) -> Demonstration | None:
+    """Let the expert play a task; None if it cannot solve it, or a suboptimal action lost it.
+
+    Args:
+        env: environment to play in.
+        task_id: task to play.
+        rng: source of the variations.
+        style: variations of the demonstration.
+    """
+    observation, info = env.reset(options={"task": task_id})
+    shown = Demonstration(env.prompt(), str(info["instruction"]), observation, [])
+    over = False
+    while not over:
+        expert = env.oracle(paraphrase=rng.randrange(style.wordings))
+        if expert is None:
+            return None
+        contrast = _contrast(env, expert, rng) if rng.random() < style.contrast else None
+        imitate = rng.random() >= style.mistake
+        reply = expert if imitate else env.mistake(str(rng.random()))
+        if rng.random() < style.no_thought:
+            reply = render_reply("", parse_reply(reply).action)
+        observation, _, terminated, truncated, info = env.step(reply)
+        over = terminated or truncated
+        shown.turns.append(Played(reply, observation, imitate, contrast))
+    return shown if info["success"] else None
+
+
+def rows_of_demonstration(
+    shown: Demonstration,
+    codec: Codec,
+    seen: EnvRecipe,
+    limit: int | None,
+    longest: int | None = None,
+    join: bool = False,
+) -> list[Row]:
+    """Encode a demonstration in the form in which a rollout would record it.
+
+    Args:
+        shown: the episode.
+        codec: codec between turns and token ids.
+        seen: context options of the policy.
+        limit: maximum number of tokens of a context and its reply, None for no limit. Contexts are shortened as in a rollout.
+        longest: maximum number of tokens of an imitated reply with its end, None for no limit.
+        join: True to join turns of ``step`` contexts too where one begins with another, as training does.
+
+    Raises:
+        ContextTooLong: a context does not fit, or a reply is longer than ``longest``.
+    """
+    transcript = Transcript(
+        codec, shown.prompt, shown.instruction, shown.observation, seen.context, seen.history
+    )
+    turns: list[Row] = []
+    extra: list[Row] = []
+    for turn in shown.turns:
+        context = transcript.context(None if limit is None else limit - seen.max_tokens)
+        if turn.contrast is not None:
+            failed, succeeded, expert = turn.contrast
+            prompt, target = contrast_context(codec, context, failed, succeeded), codec.reply(expert)
+            extra.append(Row([*prompt, *target], [0] * len(prompt) + [1] * len(target)))
+        ids = codec.reply(turn.reply)
+        if turn.imitated and longest is not None and len(ids) > longest:
+            raise ContextTooLong(f"a reply has {len(ids)} tokens, and there is room for {longest}")
+        turns.append(Row([*context, *ids], [0] * len(context) + [int(turn.imitated)] * len(ids)))
+        if turn is not shown.turns[-1]:
+            transcript.add(ids, turn.observation)
+    joined = _whole(turns) if join or seen.context == "concat" else [t for t in turns if any(t.mask)]
+    return [*joined, *extra]
+
+
 def _episode_rows(
     env: TextEnv[object, object],
     task_id: str,
@@ -112,36 +217,13 @@ def _episode_rows(
     seen: EnvRecipe,
     limit: int | None,
 ) -> list[Row]:
-    observation, info = env.reset(options={"task": task_id})
-    transcript = Transcript(
-        codec, env.prompt(), str(info["instruction"]), observation, seen.context, seen.history
-    )
-    turns: list[Row] = []
-    extra: list[Row] = []
-    over = False
-    while not over:
-        expert = env.oracle(paraphrase=rng.randrange(style.wordings))
-        if expert is None:  # unsolvable: the practice task may be, or a suboptimal action lost the episode
-            return []
-        try:
-            context = transcript.context(None if limit is None else limit - seen.max_tokens)
-        except ContextTooLong:
-            return []
-        if rng.random() < style.contrast:
-            extra.append(_contrast_row(env, context, expert, codec, rng))
-        imitate = rng.random() >= style.mistake
-        reply = expert if imitate else env.mistake(str(rng.random()))
-        if rng.random() < style.no_thought:
-            reply = render_reply("", parse_reply(reply).action)
-        observation, _, terminated, truncated, info = env.step(reply)
-        over = terminated or truncated
-        ids = codec.reply(reply)
-        turns.append(Row([*context, *ids], [0] * len(context) + [int(imitate)] * len(ids)))
-        if not over:
-            transcript.add(ids, observation)
-    if not info["success"]:
+    shown = demonstrate(env, task_id, rng, style)
+    if shown is None:
         return []
-    rows = [*(_whole(turns) if seen.context == "concat" else (t for t in turns if any(t.mask))), *extra]
+    try:
+        rows = rows_of_demonstration(shown, codec, seen, limit)
+    except ContextTooLong:
+        return []
     return [row for row in rows if limit is None or len(row.ids) <= limit]
 
 
@@ -158,10 +240,8 @@ def _whole(turns: list[Row]) -> list[Row]:
     return rows
 
 
-def _contrast_row(
-    env: TextEnv[object, object], context: list[int], expert: str, codec: Codec, rng: random.Random
-) -> Row:
-    """Make a contrast row: context, a failed branch, a successful one, then the expert's reply."""
+def _contrast(env: TextEnv[object, object], expert: str, rng: random.Random) -> tuple[Branch, Branch, str]:
+    """Play what a contrast row shows: a failed branch and a successful one, from the present state."""
     here = env.snapshot()
     branches = []
     for reply in (env.mistake(str(rng.random())), env.oracle(paraphrase=rng.randrange(4)) or expert):
@@ -169,9 +249,7 @@ def _contrast_row(
         env.restore(here)
         parsed = parse_reply(reply)
         branches.append(Branch(parsed.thought, parsed.action, observation))
-    prompt = contrast_context(codec, context, *branches)
-    target = codec.reply(expert)
-    return Row([*prompt, *target], [0] * len(prompt) + [1] * len(target))
+    return branches[0], branches[1], expert
 
 
 _SHORTEST, _LONGEST, _QUOTED = 8, 100, 24

@@ -16,8 +16,10 @@ from tstar_envs import (
     list_envs,
     read_json,
 )
+from tstar_envs.redaction import HIDDEN
+from tstar_train import config_check
 from tstar_train.progress import progress
-from tstar_train.recipes.recipe import Recipe, load_recipe, policy_name, recipe_from_record
+from tstar_train.recipes.recipe import EnvRecipe, Recipe, load_recipe, policy_name, recipe_from_record
 
 _BLOCK = 1 << 20
 # Files with the checksums of a training checkpoint, and of an output of ``warmstart``.
@@ -165,6 +167,37 @@ def recipe_of_policy(name: str, entry: EnvEntry) -> Recipe:
     if isinstance(record, dict) and record:
         return recipe_from_record(record, Path(name).expanduser() / "config.json")
     return load_recipe(settings_name(name, entry))
+
+
+def imitated_form(name: str, entry: EnvEntry) -> EnvRecipe | None:
+    """Look up the contexts and environment options that a model imitated (``warmstart --model``); None for other models.
+
+    Args:
+        name: name or path of a model.
+        entry: the environment to play; of one that was not imitated, the options are those of an imitated one of its family, or none.
+
+    Raises:
+        BadData: its ``training.json`` is not valid.
+    """
+    record = _record(name, "training.json")
+    seen, options = record.get("seen"), record.get("env_options")
+    if not isinstance(seen, dict) or not isinstance(options, dict):
+        return None
+    ids = {e.id for e in list_envs() if e.family == entry.family}
+    kin = [env for env in options if env in ids]
+    try:
+        own: dict[str, Any] = options[entry.id if entry.id in kin else kin[0]] if kin else {}
+        form = EnvRecipe((), {key: value for key, value in own.items() if HIDDEN not in str(value)}, **seen)
+    except (TypeError, AttributeError) as error:
+        raise BadData(
+            f"{Path(name) / 'training.json'} is not valid ({error}): make the model again"
+        ) from error
+    for key, value, hint in config_check.options(form):
+        if not config_check.is_a(value, hint):
+            raise BadData(
+                f"{Path(name) / 'training.json'}: {key} must be {config_check.expected(hint)}, got {value!r:.40}"
+            )
+    return form
 
 
 def _record(folder: str, file: str) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Imitation for any causal LM: ``python -m tstar_train warmstart --model PATH`` (docs/chain.md)."""
