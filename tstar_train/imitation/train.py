@@ -139,7 +139,7 @@ def _demonstrated(config: Config, asked: ImitationOptions) -> Gathered:
             )
             if shown is None:
                 found.dropped["not solved by the expert"] += 1
-                if found.dropped["not solved by the expert"] > 10 * wanted:
+                if place > 10 * count + 100:  # practice has no end
                     break
                 continue
             found.shown.append(Shown(env, key, shown))
@@ -179,7 +179,10 @@ def _tasks(
             f"{asked.seed}/{world}",
             **{**entry.kwargs, **config.env_options},
         )
-        for task in task_ids_of(env, "train"):
+        tasks = task_ids_of(env, "train")
+        if not tasks:
+            return
+        for task in tasks:
             yield env, task, f"{world}/{task}"
         world += 1
 
@@ -210,18 +213,19 @@ def _recorded(config: Config, asked: ImitationOptions) -> Gathered:
         )
     envs: dict[str, TextEnv[Any, Any]] = {}
     for (env, task), episodes in kept.items():
-        best = sorted(episodes, key=lambda episode: -episode.reward)
-        most = asked.max_per_task or len(best)
-        if len(best) > most:
-            found.dropped[f"beyond --max-per-task {most}"] += len(best) - most
         if env not in envs:
             envs[env] = make_env(config.of(env))
-        for episode in best[:most]:
-            reason = called("the environment", EnvironmentFailed, _difference, envs[env], episode)
+        used = 0
+        for episode in sorted(episodes, key=lambda episode: -episode.reward):
+            if used == asked.max_per_task:
+                reason = f"beyond --max-per-task {asked.max_per_task}"
+            else:
+                reason = called("the environment", EnvironmentFailed, _difference, envs[env], episode)
             if reason:
                 found.dropped[reason] += 1
-            else:
-                found.shown.append(Shown(env, task, of_record(episode, prompt_of(envs[env]))))
+                continue
+            used += 1
+            found.shown.append(Shown(env, task, of_record(episode, prompt_of(envs[env]))))
     found.source = f"recorded episodes of {', '.join(map(str, asked.episodes))}"
     return found
 
@@ -244,7 +248,7 @@ def _difference(env: TextEnv[Any, Any], episode: Episode) -> str:
     if episode.rules_version != find_entry(episode.env).rules_version:
         return "of another version of the rules"
     if episode.task not in set(task_ids_of(env, episode.split)):
-        return "of tasks that are not in these data"
+        return "of tasks that are not in that split of these data"
     other = "that read otherwise with these environment options (--env-option)"
     observation, info = env.reset(options={"task": episode.task})
     if (observation, str(info["instruction"])) != (episode.first_observation, episode.instruction):

@@ -55,7 +55,7 @@ def models(tmp_path_factory):
     return made
 
 
-def played(entry, task, split="train", mistakes=0, replies=(), **options):
+def played(entry, task, mistakes=0, replies=(), **options):
     """A record of the expert, after some turns that were not an action, or of given replies."""
     env = entry.make(**options)
     episode = new_episode(env, entry, "expert", task)
@@ -147,7 +147,9 @@ def test_recorded_episodes_are_chosen_by_score_task_and_rules(tmp_path):
     failed.ended = "error"
     old.rules_version = "0"
     changed = played(SOKOBAN, tasks[2], observation="grid_coords")
-    path = recorded(tmp_path / "e.jsonl", good, again, other, lost, failed, old, changed)
+    relabelled = played(SOKOBAN, SOKOBAN.make().task_ids("test")[0])
+    relabelled.split = "train"
+    path = recorded(tmp_path / "e.jsonl", good, again, other, lost, failed, old, changed, relabelled)
     config, given = asked("sokoban-easy", episodes=(path,))
     found = gather(config, given)
     assert [shown.task for shown in found.shown] == [tasks[0]] * 3
@@ -155,6 +157,7 @@ def test_recorded_episodes_are_chosen_by_score_task_and_rules(tmp_path):
         "with a score below 1": 1,
         "without a result (error)": 1,
         "of another version of the rules": 1,
+        "of tasks that are not in that split of these data": 1,
         "that read otherwise with these environment options (--env-option)": 1,
     }
     found = gather(*asked("sokoban-easy", episodes=(path,), max_per_task=2, min_score=0.2))
@@ -276,7 +279,7 @@ def refused(capsys, *arguments):
 def test_what_cannot_be_imitated_is_said_in_one_line(models, tmp_path, capsys):
     tasks = {split: SOKOBAN.make().task_ids(split)[0] for split in ("train", "test")}
     won, tested = (
-        recorded(tmp_path / f"{split}.jsonl", played(SOKOBAN, task, split)) for split, task in tasks.items()
+        recorded(tmp_path / f"{split}.jsonl", played(SOKOBAN, task)) for split, task in tasks.items()
     )
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"env": 1}\n')
