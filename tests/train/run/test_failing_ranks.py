@@ -104,7 +104,8 @@ def require_good_end(started, begun, out, rank, answered):
     stacks = file.read_text()
     for number in answered:
         assert f"rank {number}, " in stacks and f"rank {number}, " in printed
-    assert "in _wait" in stacks or "backward" in stacks
+    # One that a dead rank does not make wait yet is still playing.
+    assert any(place in stacks for place in ("in _wait", "in sample_groups", "backward"))
     return message
 
 
