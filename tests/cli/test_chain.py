@@ -67,10 +67,10 @@ def chain(heading: str, shorter: dict[str, str], monkeypatch: pytest.MonkeyPatch
 
 
 RL = (
-    "--iterations 1 --rollout.tasks-per-iteration 2 --rollout.group-size 2 --processes 1 --env-option horizon=2 --evaluation.tasks 2 "
+    "--iterations 1 --rollout.tasks-per-iteration 2 --rollout.group-size 2 --processes 1 --evaluation.tasks 2 "
     "--evaluation.validate-every 1 --evaluation.validation-tasks 2 --evaluation.samples 1 --evaluation.no-greedy"
 )
-EVAL = "--tasks 2 --option horizon=2"
+SHORT = {"rl": f"{RL} --env-option horizon=2", "eval": "--tasks 2 --samples 1 --option horizon=2"}
 
 
 def check_results(runs: Path) -> None:
@@ -83,7 +83,7 @@ def check_results(runs: Path) -> None:
 
 def test_the_chain_for_a_built_in_policy(folder, monkeypatch, capsys):
     (folder / "few.toml").write_text('extends = "sokoban"\n[tokenizer]\nrows = 100\n')
-    shorter = {"warmstart": "--steps 2 --recipe few.toml", "rl": RL, "eval": EVAL}
+    shorter = {**SHORT, "warmstart": "--steps 2 --recipe few.toml"}
     done = chain("A built-in policy", shorter, monkeypatch)
     assert done == ["warmstart", "rl", "eval", "eval", "compare", "report"]
     check_results(folder / "runs" / "built-in")
@@ -99,7 +99,7 @@ def test_the_chain_for_a_hugging_face_model_learns(folder, monkeypatch, capsys):
 
 
 def test_the_chain_for_a_hugging_face_model(folder, monkeypatch, capsys):
-    shorter = {"warmstart": "--epochs 1 --steps 2", "rl": RL, "eval": f"{EVAL} --samples 1"}
+    shorter = {**SHORT, "warmstart": "--steps 2"}
     done = chain("A Hugging Face model", shorter, monkeypatch)
     assert done == ["make", "warmstart", "rl", "eval", "eval", "compare", "report"]
     check_results(folder / "runs" / "hf")
