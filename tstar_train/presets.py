@@ -52,7 +52,8 @@ def read_shares(given: Sequence[str]) -> list[EnvShare]:
         try:
             value = float(weight) if colon else 1.0
         except ValueError:
-            if name in {word for entry in list_envs() for word in (entry.id, entry.cli_name)}:
+            known = {word for entry in list_envs() for word in (entry.id, entry.cli_name)}
+            if name in known and "/" not in weight:  # else MODULE:NAMESPACE/NAME
                 raise UnknownOption(f"--env {text}: the weight must be a number, got {weight!r}") from None
             name, colon, value = text, "", 1.0  # the colon is that of module:namespace/Name
         entry = find_entry(name if colon else text)

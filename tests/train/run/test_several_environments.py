@@ -6,14 +6,16 @@ import dataclasses
 import json
 import runpy
 import shutil
+import sys
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 import torch
 from policies import random_policy, trainer
 from rich.console import Console
 
-from tstar_envs import UnknownOption, cluster_bootstrap, find_entry
+from tstar_envs import UnknownOption, cluster_bootstrap, find_entry, registry
 from tstar_train.__main__ import main
 from tstar_train.agent import settings_seen
 from tstar_train.build import measured_tasks, stream_of
@@ -150,6 +152,19 @@ def test_means_are_over_environments_however_many_tasks_each_has():
     assert "envs" not in one.report() and "by_env" not in one.report()
 
 
+@pytest.fixture
+def own_forgotten(monkeypatch):
+    """Forget the environments that a test registers."""
+    monkeypatch.setattr(registry, "OWN_ENTRIES", {})
+    monkeypatch.delitem(sys.modules, "own_lamps", raising=False)
+    before = set(gym.registry)
+    yield
+    sys.modules.pop("own_lamps", None)
+    for added in set(gym.registry) - before:
+        del gym.registry[added]
+
+
+@pytest.mark.usefixtures("own_forgotten")
 def test_weights_and_environments_are_read_and_refused():
     shares = read_shares(["hotpotqa", "tstar/NQ:0.5", "own_lamps:mine/lamps", "webshop:3"])
     assert [(s.entry.id, s.weight) for s in shares] == [
