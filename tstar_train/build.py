@@ -132,12 +132,7 @@ def trainer_of(config: Config, policy: Policy, world: Communicator, out: Path | 
         critic=critic,
         critic_rate=config.ppo.critic_learning_rate,
         recompute=config.optim.gradient_checkpointing,
-        optimizer=OptimizerOptions(
-            config.optim.optimizer,
-            (config.optim.adam_beta1, config.optim.adam_beta2),
-            config.optim.weight_decay,
-            config.optim.zero_stage,
-        ),
+        optimizer=OptimizerOptions.of(config.optim),
     )
     engine = make_engine(config, policy, world, out)
     trainer = Trainer(config, world, policy, engine, learner, algorithm, stream_of(config))

@@ -195,10 +195,10 @@ class CheckpointWriter:
             OSError: this or the last checkpoint could not be written.
         """
         self.wait()
-        snapshot = take_snapshot(trainer, progress, copy=self._beside)
         if not self._beside:
-            write_checkpoint(self._folder, snapshot, self._keep, self._chosen)
+            save_checkpoint(self._folder, trainer, progress, self._keep, self._chosen)
             return
+        snapshot = take_snapshot(trainer, progress, copy=True)
 
         def work() -> None:
             try:

@@ -199,16 +199,10 @@ def _first_options() -> argparse.ArgumentParser:
         add_help=False,
         allow_abbrev=False,
         description="Train an agent: measure it on held-out tasks, train it, measure it again, and write a report. `warmstart` makes a "
-        "tiny policy by imitation learning (options: python -m tstar_train warmstart --help).",
+        "policy to start from by imitation (options: python -m tstar_train warmstart --help).",
     )
     which = parser.add_argument_group("what and where")
-    which.add_argument(
-        "--env",
-        metavar="ENV[:WEIGHT]",
-        action="append",
-        help="environment to train on; may be repeated, then each has its share of the tasks by its weight (default: 1): "
-        + ", ".join(e.name for e in list_envs()),
-    )
+    _add_environments(which, "train on", "tasks")
     which.add_argument(
         "--model",
         metavar="MODEL",
@@ -244,14 +238,6 @@ def _first_options() -> argparse.ArgumentParser:
         type=Path,
         help="resume the run in this folder; other options allowed are --iterations, which makes the run longer, and --env-option and "
         "--training-option for values that hold a secret, which no file of the run keeps",
-    )
-    which.add_argument(
-        "--env-option",
-        metavar="[ENV:]KEY=VALUE",
-        action="append",
-        default=[],
-        help="option of the environment, for example topk=1; may be repeated; of several environments it is for all that have it, or for "
-        "ENV alone",
     )
     which.add_argument(
         "--training-option",
@@ -398,6 +384,31 @@ def _flags(config: object) -> list[str]:
     return [flag(name) for name, _, _ in options(config)]
 
 
+def _add_environments(group: argparse._ActionsContainer, purpose: str, shared: str) -> None:
+    """Add ``--env`` and ``--env-option``.
+
+    Args:
+        group: to add them to.
+        purpose: of the environments, as a verb.
+        shared: word for what several environments share.
+    """
+    group.add_argument(
+        "--env",
+        metavar="ENV[:WEIGHT]",
+        action="append",
+        help=f"environment to {purpose}; may be repeated, then each has its share of the {shared} by its weight (default: 1): "
+        + ", ".join(e.name for e in list_envs()),
+    )
+    group.add_argument(
+        "--env-option",
+        metavar="[ENV:]KEY=VALUE",
+        action="append",
+        default=[],
+        help="option of the environment, for example topk=1; may be repeated; of several environments it is for all that have it, or for "
+        "ENV alone",
+    )
+
+
 def _imitate_command(arguments: Sequence[str]) -> int:
     """``python -m tstar_train warmstart --model PATH --env ENV --out FOLDER``."""
     from tstar_train.imitation.options import ImitationOptions, default_options, run_of
@@ -417,22 +428,8 @@ def _imitate_command(arguments: Sequence[str]) -> int:
         required=True,
         help="name or path of a Hugging Face causal LM; tiny, or the path of a policy of that kind, goes on from a built-in policy",
     )
-    first.add_argument(
-        "--env",
-        metavar="ENV[:WEIGHT]",
-        action="append",
-        help="environment to imitate; may be repeated, then each has its share of the episodes by its weight (default: 1): "
-        + ", ".join(e.name for e in list_envs()),
-    )
+    _add_environments(first, "imitate", "episodes")
     first.add_argument("--out", metavar="FOLDER", type=Path, help=_MADE)
-    first.add_argument(
-        "--env-option",
-        metavar="[ENV:]KEY=VALUE",
-        action="append",
-        default=[],
-        help="option of the environment, for example topk=1; may be repeated; of several environments it is for all that have it, or for "
-        "ENV alone",
-    )
     refuse_repeats(arguments, ("--model", "--out"))
     known, rest = first.parse_known_args(list(arguments))
     helped = any(argument in ("-h", "--help") for argument in rest)

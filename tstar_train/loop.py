@@ -190,7 +190,7 @@ def sample(trainer: Trainer, data: IterationData, timer: PhaseTimer) -> None:
     collect_groups(trainer, data, study)
     timer.phase("rollout")
 
-    # What an algorithm compares over the whole batch, once all groups have their advantages.
+    # Comparisons over the whole batch (PPO), once all groups have their advantages.
     compare_groups(trainer, data)
     timer.phase("valuation")
 
@@ -247,7 +247,7 @@ def begin(trainer: Trainer, number: int, passed: float) -> IterationData:
     config = trainer.config
     done = max(share_of_episodes(config, trainer.cursor), share_of_turns(config, trainer.turns), passed)
     temperature = trainer.algorithm.temperature(max(number / max(1, config.iterations - 1), done))
-    grown = progress(config, number, trainer.cursor, trainer.turns)
+    grown = course_progress(config, number, trainer.cursor, trainer.turns)
     return IterationData(number, done, temperature, grown=grown)
 
 
@@ -469,7 +469,7 @@ def share_of_minutes(config: Config, seconds: float) -> float:
     return seconds / (60 * config.minutes) if config.minutes is not None else 0.0
 
 
-def progress(config: Config, number: int, tasks: int, turns: int) -> float:
+def course_progress(config: Config, number: int, tasks: int, turns: int) -> float:
     """Compute the progress of the curriculum and of the horizon's growth, from 0 to 1 at ``--curriculum-until``; no clock counts.
 
     Args:

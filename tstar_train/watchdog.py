@@ -185,9 +185,11 @@ class Watchdog:
     def _count(self) -> None:
         """Add this rank's progress to the ranks' sum, and note when that grows; in a thread of its own, as ``_listen``."""
         said, total = progress.count, -1
-        while not self._closed.is_set() and not self._known.is_set():
+        while not self._known.is_set():
             self._changed.wait(min(_COUNT_SECONDS, self.seconds / 8))
             self._changed.clear()
+            if self._closed.is_set():  # the store may be gone, of which torch would tell the user
+                return
             with suppress(RuntimeError):
                 self._counting.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
                 count = progress.count

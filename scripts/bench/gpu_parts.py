@@ -14,6 +14,7 @@ from typing import Any
 from gpu_runs import ROOT, SHORT, Bench, Program, figures, memory, phases, records, seconds, training
 
 ONE = ["--processes", "1"]
+STAGE = ["--optim.zero-stage", "2"]  # the figures of docs/results/gpu.md are of ZeRO-2
 COMPARED = ("success", "base_loss", "gradient_norm", "tree_nodes_after", "grafts", "logprob_difference_max")
 
 
@@ -71,7 +72,15 @@ def zero(bench: Bench, until: float) -> None:
     started = {}
     for optimizer in ("torch", "deepspeed"):
         run = bench.folder / f"zero-{optimizer}"
-        given = [*options("sokoban-easy", bench, 3), *ONE, "--device", bench.device, "--learner", optimizer]
+        given = [
+            *options("sokoban-easy", bench, 3),
+            *ONE,
+            "--device",
+            bench.device,
+            "--learner",
+            optimizer,
+            *STAGE,
+        ]
         started[optimizer] = run, training(bench, run, *given)
     for optimizer, (run, program) in started.items():
         done = program.done(until - time.monotonic())
@@ -89,7 +98,7 @@ def ranks(bench: Bench, until: float) -> None:
         "one process": ([], [*shared, *ONE]),
         "torchrun, two, --device auto": (torchrun, []),
         f"torchrun, two, --device {first}": (torchrun, shared),
-        f"torchrun, two, --device {first}, ZeRO-2": (torchrun, [*shared, "--learner", "deepspeed"]),
+        f"torchrun, two, --device {first}, ZeRO-2": (torchrun, [*shared, "--learner", "deepspeed", *STAGE]),
         f"--processes 2 --device {first}": ([], [*shared, "--processes", "2"]),
     }
     started = {}

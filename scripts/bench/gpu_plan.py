@@ -17,12 +17,12 @@ from gpu_parts import bench_of
 from gpu_runs import ROOT, SHORT, Bench, Program, memory, phases, records, training
 
 from tstar_train.build import build
-from tstar_train.config import Config, LoraConfig
+from tstar_train.config import Config
 from tstar_train.distributed import SingleProcess
 from tstar_train.learner.batch import MicroBatch
 from tstar_train.loop import PhaseTimer, Trainer, iterate
 from tstar_train.plan import load_model_config, plan
-from tstar_train.presets import large
+from tstar_train.presets import large, with_options
 from tstar_train.rollout.stream import TaskStream
 
 GIB = 1 << 30
@@ -30,17 +30,16 @@ TURNS, MOST_TOKENS, CASE_SECONDS = 2, 256, 90.0  # of an iteration that is timed
 QUESTIONS = ROOT / "tstar_envs/envs/search_qa/data/hotpotqa.train.jsonl.gz"
 # Way -> what it trains and how.
 WAYS: dict[str, dict[str, Any]] = {
-    "adapters": {"lora": LoraConfig(rank=32)},
+    "adapters": {"lora.rank": 32},
     "whole": {},
-    "whole, ZeRO-2": {"learner": "deepspeed"},
+    "whole, ZeRO-2": {"learner": "deepspeed", "optim.zero_stage": 2},
 }
 
 
 def config_of(model: Path, way: str, device: str, tiny: bool) -> Config:
     """``--preset qwen2.5-3b`` on questions, of as many turns as there is time for."""
-    config = replace(
-        large("tstar/HotpotQA", "qwen2.5-3b", str(model)), device=device, iterations=2, **WAYS[way]
-    )
+    preset = large("tstar/HotpotQA", "qwen2.5-3b", str(model))
+    config = with_options(preset, {"device": device, "iterations": 2, **WAYS[way]})
     rollout = replace(config.rollout, horizon=TURNS)
     if tiny:
         rollout = replace(rollout, tasks_per_iteration=2, group_size=4, max_tokens=96, context_tokens=1536)

@@ -145,7 +145,7 @@ def scenario(name, folder, world):
             if world.rank == 0:
                 place.mkdir()
                 snapshot = learner.state().in_memory()
-                # What the ranks sent is there once: the copy is what the first rank goes on to change.
+                # Tensors that the ranks sent are there once; the copy is of those that the first rank goes on to change.
                 held = places_of(learner.state())
                 snapshot.parts = list(snapshot.parts)
                 shared = places_of(snapshot) & held

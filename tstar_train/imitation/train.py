@@ -415,11 +415,7 @@ def _imitate(
         learning_rate=config.optim.learning_rate,
         max_norm=config.optim.max_gradient_norm,
         recompute=config.optim.gradient_checkpointing,
-        optimizer=OptimizerOptions(
-            config.optim.optimizer,
-            (config.optim.adam_beta1, config.optim.adam_beta2),
-            config.optim.weight_decay,
-        ),
+        optimizer=OptimizerOptions.of(config.optim),
     )
     _print_plan(console, config, asked, policy, found, train, held, limit)
     batching = Batching(config.optim.micro_tokens, 1.0, policy.codec.pad, policy.model.device)

@@ -10,6 +10,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from tstar_envs import BadData
+from tstar_train.config import OptimConfig
 
 
 class OptimizerOptions(NamedTuple):
@@ -26,6 +27,12 @@ class OptimizerOptions(NamedTuple):
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.0
     zero_stage: int = 1
+
+    @classmethod
+    def of(cls, optim: OptimConfig) -> OptimizerOptions:
+        """Read them from the options of a run."""
+        betas = optim.adam_beta1, optim.adam_beta2
+        return cls(optim.optimizer, betas, optim.weight_decay, optim.zero_stage)
 
 
 def layer_matrices(model: nn.Module) -> list[nn.Parameter]:

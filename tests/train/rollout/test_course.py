@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tstar_envs import UnknownOption, find_entry
 from tstar_train.build import stream_of
-from tstar_train.loop import progress
+from tstar_train.loop import course_progress
 from tstar_train.presets import make_config
 from tstar_train.rollout.collect import training_spec
 from tstar_train.rollout.stream import (
@@ -82,7 +82,7 @@ def test_estimates_average_the_visits_and_are_never_changed():
 
 
 def drawn(known, tasks, draws=400, count=8):
-    """How often each task is drawn in iterations that all know the same."""
+    """Count the draws of each task in iterations that all know the same."""
     one = course("success", {"a": tasks}, size=count)
     return Counter(
         slot.task
@@ -140,12 +140,12 @@ def test_the_shortest_tasks_are_those_of_the_environment():
 
 def test_the_horizon_grows_with_the_run_and_no_clock():
     config = make_config("sokoban-easy", iterations=10, curriculum_until=0.5, rollout={"horizon_growth": 4})
-    assert [progress(config, number, 0, 0) for number in (0, 1, 5, 9)] == [0, 0.2, 1, 1]
+    assert [course_progress(config, number, 0, 0) for number in (0, 1, 5, 9)] == [0, 0.2, 1, 1]
     assert [training_spec(config, grown).options["horizon"] for grown in (0, 0.2, 0.5, 1)] == [4, 7, 12, 20]
     counted = make_config(
         "sokoban-easy", iterations=10, curriculum_until=0.5, turns=100, episodes=None, minutes=1
     )
-    assert progress(counted, 1, 0, 25) == 0.5
+    assert course_progress(counted, 1, 0, 25) == 0.5
     plain = make_config("sokoban-easy", iterations=10, rollout={"horizon": None})
     assert training_spec(plain, 0.0) == training_spec(plain), "without the option nothing grows"
 

@@ -173,7 +173,11 @@ def test_weights_and_environments_are_read_and_refused():
         ("own_lamps:mine/Lamps", 1.0),
         ("tstar/WebShop", 3.0),
     ]
+    # "lamps" is the short name of what own_lamps has registered, and here a module that cannot be imported.
+    with pytest.raises(UnknownOption, match="import"):
+        read_shares(["lamps:mine/Other"])
     for given, said in (
+        (["lamps:0,5"], "must be a number, got '0,5'"),
         (["nq:0"], "must be a finite number above 0, got 0"),
         (["nq:nan"], "above 0, got nan"),
         (["nq:inf"], "above 0, got inf"),
@@ -327,7 +331,7 @@ def test_streams_of_one_environment_stay_what_they_were():
 
 
 def test_a_short_name_is_the_same_environment():
-    """What was played is known by the id, whatever name the options have."""
+    """Episodes are known by the id, whatever name the options have."""
     config = dataclasses.replace(make_config("hotpotqa", curriculum="success", **TINY), env="hotpotqa")
     one = trainer(config, random_policy())
     for number in range(2):
