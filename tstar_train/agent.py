@@ -6,8 +6,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tstar_envs import EnvEntry, ResetNeeded, TextEnv, UnknownOption, find_entry
 from tstar_envs.redaction import HIDDEN
 from tstar_train.config import Config
@@ -15,7 +13,7 @@ from tstar_train.engines.local import LocalEngine
 from tstar_train.policy.chat import SearchR1Codec
 from tstar_train.policy.files import imitated_form, is_tiny, recipe_of_policy
 from tstar_train.policy.kv import ContextTooLong, position_limit
-from tstar_train.policy.model import ONE_THREAD_BELOW, Policy, load_policy
+from tstar_train.policy.model import Policy, load_policy, set_threads
 from tstar_train.recipes.recipe import EnvRecipe, policy_name
 from tstar_train.rollout.player import Transcript
 
@@ -177,8 +175,7 @@ def load_agent(
     """
     entry = find_entry(env_id)
     policy = load_policy(model, policy_name(entry))
-    if policy.parameters < ONE_THREAD_BELOW:
-        torch.set_num_threads(1)
+    set_threads(policy)
     seen = settings_seen(model, entry)
     prompt = entry.load_class()(**{**entry.kwargs, **seen.options}).prompt()
     limit = position_limit(policy.model.config)

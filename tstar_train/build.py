@@ -30,11 +30,12 @@ from tstar_train.policy.files import is_tiny
 from tstar_train.policy.kv import context_limit
 from tstar_train.policy.lora import add_adapters, has_adapters
 from tstar_train.policy.model import (
-    ONE_THREAD_BELOW,
     Policy,
     has_few_parameters,
     load_policy,
     recompute_layers,
+    round_subnormals_to_zero,
+    set_threads,
 )
 from tstar_train.presets import require_train_split
 from tstar_train.recipes.recipe import built_in_policy
@@ -49,6 +50,8 @@ def build(
 ) -> Trainer:
     """Make the trainer of one rank: policy, engine, learner and algorithm.
 
+    It sets torch's threads and its rounding in this process, see ``policy.model.set_threads`` and ``round_subnormals_to_zero``.
+
     Args:
         config: of the run.
         world: communicator of the ranks.
@@ -59,6 +62,7 @@ def build(
         UnknownOption: replies may be so long that no context fits before them, or the options do not fit the environment.
     """
     config.keep_secrets()
+    round_subnormals_to_zero()
     dtype = torch.bfloat16 if config.optim.dtype == "bfloat16" else torch.float32
     policy = load_policy(config.model, built_in_policy(config), device_of(config), dtype)
     if config.lora.rank:
@@ -68,8 +72,7 @@ def build(
         console.print(f"context and reply have at most {limit} tokens together", highlight=False)
     if config.engine in ("local", "paged"):  # both score as the local engine does
         check_agreement(policy, LocalEngine(policy))
-    if config.threads is not None or policy.parameters < ONE_THREAD_BELOW:
-        torch.set_num_threads(config.threads or 1)
+    set_threads(policy, config.threads)
     trainer = trainer_of(config, policy, world, out)
     engine = trainer.engine if trainer.sampler is None else trainer.sampler.engine
     if not engine.shares_weights:

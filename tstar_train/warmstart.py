@@ -30,7 +30,13 @@ from tstar_train.learner.optimizers import layer_matrices
 from tstar_train.policy.codec import Codec, PlainCodec
 from tstar_train.policy.files import POLICY_FIELD, RECIPE_FIELD, WEIGHTS, sha256_of
 from tstar_train.policy.kv import ContextTooLong, output_logits, position_limit
-from tstar_train.policy.model import load_policy, load_tokenizer, new_tiny, save_tiny
+from tstar_train.policy.model import (
+    load_policy,
+    load_tokenizer,
+    new_tiny,
+    round_subnormals_to_zero,
+    save_tiny,
+)
 from tstar_train.policy.tokenizer import train_tokenizer
 from tstar_train.recipes.recipe import (
     DemonstrationStyle,
@@ -468,6 +474,7 @@ def _build(
     entry: EnvEntry, recipe: Recipe, out: Path, seed: int, steps: int | None, console: Console
 ) -> None:
     torch.set_num_threads(1)
+    round_subnormals_to_zero()
     made: list[dict[str, Any]] = []  # stages of the policy to start from
     if start := recipe.warm_start.begins_with:
         policy = load_policy("tiny", start)
@@ -556,6 +563,7 @@ def _stage(
 ) -> None:
     """Run one process of a stage; all processes take the same steps, and rank 0 writes."""
     torch.set_num_threads(1)
+    round_subnormals_to_zero()
     average = None
     if schedule.processes > 1:
         torch.distributed.init_process_group(

@@ -53,12 +53,13 @@ from tstar_train.policy.files import sha256_of
 from tstar_train.policy.kv import ContextTooLong
 from tstar_train.policy.lora import add_adapters
 from tstar_train.policy.model import (
-    ONE_THREAD_BELOW,
     Policy,
     by_file_names,
     load_policy,
     recompute_layers,
+    round_subnormals_to_zero,
     save_description,
+    set_threads,
 )
 from tstar_train.presets import with_options
 from tstar_train.recipes.recipe import EnvRecipe, built_in_policy
@@ -462,6 +463,7 @@ def _plain(value: Any) -> Any:
 
 def _loaded(config: Config, device: str) -> Policy:
     """Load the model with what the options put on it, and check that a run can sample from it."""
+    round_subnormals_to_zero()
     dtype = torch.bfloat16 if config.optim.dtype == "bfloat16" else torch.float32
     policy = load_policy(config.model, built_in_policy(config), device, dtype)
     if config.lora.rank:
@@ -469,8 +471,7 @@ def _loaded(config: Config, device: str) -> Policy:
     check_agreement(policy, LocalEngine(policy))
     if config.optim.gradient_checkpointing:
         recompute_layers(policy.model)
-    if config.threads is not None or policy.parameters < ONE_THREAD_BELOW:
-        torch.set_num_threads(config.threads or 1)
+    set_threads(policy, config.threads)
     return policy
 
 
