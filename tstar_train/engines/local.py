@@ -18,6 +18,7 @@ from tstar_train.engines import trie
 from tstar_train.engines.base import Sample, inverse_cdf, require_room, rooms, uniform_noise
 from tstar_train.engines.trie import Text, Trie, activations_in, deal, feed
 from tstar_train.finite import require_finite
+from tstar_train.policy.attention import reading_prefix_once
 from tstar_train.policy.kv import (
     RaggedCache,
     cache_bytes_per_token,
@@ -124,7 +125,7 @@ class LocalEngine:
         room = rooms(contexts, seeds, copies, max_tokens, self._limit)
         if keys is not None and copies == 1 and len(contexts) <= self.batch:
             cache, logits = self._resume([list(c) for c in contexts], keys)
-            samples = self._decode(cache, logits, seeds, room, temperature)
+            samples = self._decode(cache, logits, seeds, room, temperature, shared=_common(contexts))
             # The last token of a reply is sampled but not yet fed, so it is not in the cache.
             self._kept = {k: (r, [*contexts[r], *samples[r].ids[:-1]]) for r, k in enumerate(keys)}
             return samples
@@ -148,6 +149,7 @@ class LocalEngine:
                     room[part],
                     temperature,
                     ends,
+                    _common(contexts[part]),
                 )
         return samples
 
@@ -299,8 +301,9 @@ class LocalEngine:
         most: Sequence[int],
         temperature: float,
         ends: Collection[int] = (),
+        shared: int = 0,
     ) -> list[Sample]:
-        """Sample until every row has ended or has its maximum number of tokens, ``most``."""
+        """Sample until every row has ended or has its maximum number of tokens, ``most``; all begin with ``shared`` equal tokens."""
         device = self._model.device
         last = torch.tensor(sorted({*self._ends, *ends}), device=device)
         rows, max_tokens = len(seeds), max(most)
@@ -346,7 +349,8 @@ class LocalEngine:
                     work, running = cache.part(live), running[running]
             span = min(longest + step + 1, self._limit) if every > 1 else None
             positions, seen = work.place(1, span=span)
-            hidden = hidden_states(self._model, token[:, None], positions, seen, work)
+            with reading_prefix_once(self._model, work, shared):
+                hidden = hidden_states(self._model, token[:, None], positions, seen, work)
             # Finished rows do not advance: their last token is fed again at the same position, and the result is unused.
             work.lengths = work.lengths + running.long()
             logits = self._logits(hidden[:, 0])
@@ -359,6 +363,12 @@ class LocalEngine:
         return [
             Sample(i[:n], p[:n]) for i, p, n in zip(ids.tolist(), said.tolist(), counts.tolist(), strict=True)
         ]
+
+
+def _common(contexts: Sequence[Sequence[int]]) -> int:
+    """Count the tokens that all contexts begin with."""
+    ordered = sorted(map(tuple, contexts))
+    return common_prefix(ordered[0], ordered[-1]) if ordered else 0
 
 
 def _shared(context: tuple[int, ...], ids: tuple[int, ...]) -> int:

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from tstar_train.engines.base import Sample, inverse_cdf, uniform_noise
 from tstar_train.finite import NotFinite, require_finite
+from tstar_train.policy.attention import last_layer_only_at
 from tstar_train.policy.kv import (
     Activations,
     Place,
@@ -103,7 +104,8 @@ def _together(
     counts = torch.tensor([len(n) for n in new], device=model.device)
     ids = torch.tensor([[*n, *[pad] * (longest - len(n))] for n in new], device=model.device)
     positions, seen = cache.place(longest, rows)
-    hidden = hidden_states(model, ids, positions, seen, cache)
+    with last_layer_only_at(model.base_model, torch.arange(longest) == counts.cpu()[:, None] - 1):
+        hidden = hidden_states(model, ids, positions, seen, cache)
     # Padding was written too, and is overwritten by the next tokens.
     cache.advance(rows, counts)
     return hidden[torch.arange(len(new)), counts - 1]

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
+from tstar_train.policy.attention import last_layer_only_at
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.kv import BranchCache, attention_mask, common_prefix, output_logits, position_limit
 from tstar_train.progress import progress
@@ -549,18 +550,21 @@ def _before_wanted(trunk: Any, micro: MicroBatch) -> Tensor:
     ids, before = micro.ids[:, :-1], micro.wanted[:, 1:]
     begun = micro.prefixes
     if begun is None:  # padded on the right, so no attention mask is needed
-        whole: Tensor = trunk(input_ids=ids, use_cache=False).last_hidden_state
+        with last_layer_only_at(trunk, before):
+            whole: Tensor = trunk(input_ids=ids, use_cache=False).last_hidden_state
         return whole[before]
     kept = DynamicCache()
-    first = trunk(input_ids=begun.ids[:, :-1], past_key_values=kept, use_cache=True).last_hidden_state
+    with last_layer_only_at(trunk, begun.wanted[:, 1:]):
+        first = trunk(input_ids=begun.ids[:, :-1], past_key_values=kept, use_cache=True).last_hidden_state
     branches = BranchCache(kept, begun.of)
     positions, seen = branches.place(begun.lengths[begun.of], ids.shape[1])
-    hidden = trunk(
-        input_ids=ids,
-        position_ids=positions.clamp(max=position_limit(trunk.config) - 1),
-        attention_mask=attention_mask(trunk, seen),
-        past_key_values=branches,
-        use_cache=True,
-    ).last_hidden_state
+    with last_layer_only_at(trunk, before):
+        hidden = trunk(
+            input_ids=ids,
+            position_ids=positions.clamp(max=position_limit(trunk.config) - 1),
+            attention_mask=attention_mask(trunk, seen),
+            past_key_values=branches,
+            use_cache=True,
+        ).last_hidden_state
     # Prefixes without wanted tokens are included: all layers are then in the graph, and gradients arrive in the order of whole rows.
     return torch.cat([first[begun.wanted[:, 1:]], hidden[before]])

@@ -87,11 +87,14 @@ def rows_that_fit(config: Any, itemsize: int, limit: int, batch: int, gib: float
 def attention_mask(model: PreTrainedModel, seen: Tensor) -> Tensor:
     """Convert a boolean mask of visible tokens to the model's attention mask.
 
-    Eager attention (Gemma 2, which caps its scores) adds the mask to the scores; torch's own takes the boolean mask.
+    Eager attention (Gemma 2, which caps its scores) adds the mask to the scores. Torch's own takes the boolean mask; on a CPU it would
+    convert it in every layer, so it gets numbers.
     """
-    if model.config._attn_implementation != "eager":
-        return seen
-    return torch.where(seen, 0.0, torch.finfo(model.dtype).min).to(model.dtype)
+    if model.config._attn_implementation == "eager":
+        return torch.where(seen, 0.0, torch.finfo(model.dtype).min).to(model.dtype)
+    if model.device.type == "cpu" and model.config._attn_implementation == "sdpa":
+        return torch.where(seen, 0.0, -torch.inf).to(model.dtype)
+    return seen
 
 
 class BranchCache(Cache):
@@ -216,6 +219,10 @@ class RaggedCache(Cache):
         values[self._rows, :, self._positions] = value_states.transpose(1, 2)
         return keys[self._given, :, : self._span], values[self._given, :, : self._span]
 
+    def holds(self, keys: Tensor) -> bool:
+        """Check whether keys that an attention was given are those of all rows of this cache."""
+        return any(keys.data_ptr() == own.data_ptr() for own in self._keys)
+
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return the length of the longest row; models call it only if no positions are passed."""
         return int(self.lengths.max()) if len(self.lengths) else 0
@@ -237,6 +244,8 @@ class RaggedCache(Cache):
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order; a row may be repeated."""
+        if torch.equal(rows, torch.arange(len(self.lengths))):
+            return
         used = max(1, int(self.lengths.max()))
         for tensors in (self._keys, self._values):
             for layer, tensor in enumerate(tensors):  # only one layer at a time takes twice the memory

@@ -1,0 +1,149 @@
+"""Attention computed with less work on a CPU: prefixes read once for all rows, and a last layer only where it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from tstar_train.policy.kv import RaggedCache
+
+# Takes module, queries, keys, values, mask and options; returns the output, shape (rows, tokens, heads, head size), and None.
+Attention = Callable[..., tuple[Tensor, Any]]
+
+
+def replaces_attention(model: PreTrainedModel) -> bool:
+    """Check whether ``replaced_attention`` is of use: torch's own attention, in float32 on a CPU."""
+    fits = model.device.type == "cpu" and model.dtype == torch.float32
+    return fits and model.config._attn_implementation == "sdpa"
+
+
+@contextmanager
+def replaced_attention(attention: Attention) -> Iterator[None]:
+    """Let models compute torch's attention by a function, which is called with the ordinary one before its arguments."""
+    plain = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    ALL_ATTENTION_FUNCTIONS["sdpa"] = partial(attention, plain)
+    try:
+        yield
+    finally:
+        ALL_ATTENTION_FUNCTIONS["sdpa"] = plain
+
+
+# A shorter prefix, or fewer rows, saves less than the further operations cost.
+_SHARED_FROM, _ROWS_FROM = 64, 4
+
+
+@contextmanager
+def reading_prefix_once(model: PreTrainedModel, cache: RaggedCache, shared: int) -> Iterator[None]:
+    """Read the keys and values of a common prefix once for all rows, in passes over one token of each row.
+
+    Such a pass takes as long as reading its keys and values. Attention over the prefix is one matrix product of the queries of all rows
+    with the first row's keys; the softmax is over both parts, so that only rounding differs. On a CPU, in float32, for torch's attention
+    and a prefix that is worth it; otherwise nothing changes.
+
+    Args:
+        model: causal LM of the passes.
+        cache: its cache; all rows begin with the same tokens.
+        shared: number of these tokens.
+    """
+    if not replaces_attention(model) or shared < _SHARED_FROM or len(cache.lengths) < _ROWS_FROM:
+        yield
+        return
+
+    def attention(
+        plain: Attention,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Any]:
+        if query.shape[2] != 1 or attention_mask is None or not cache.holds(key):
+            return plain(module, query, key, value, attention_mask, **options)
+        scaling = options.get("scaling")
+        rows, heads, _, size = query.shape
+        # Heads that share keys and values are rows of the same product.
+        own = (query * (size**-0.5 if scaling is None else scaling)).view(rows, key.shape[1], -1, size)
+        together = own.transpose(0, 1).flatten(1, 2)
+        first = torch.matmul(together, key[0, :, :shared].transpose(1, 2)).unflatten(1, (rows, -1))
+        rest = torch.matmul(own, key[:, :, shared:].transpose(2, 3)) + attention_mask[..., shared:]
+        weights = torch.softmax(torch.cat([first.transpose(0, 1), rest], dim=-1), dim=-1)
+        before = weights[..., :shared].transpose(0, 1).flatten(1, 2)
+        given = torch.matmul(before, value[0, :, :shared]).unflatten(1, (rows, -1)).transpose(0, 1)
+        given = given + torch.matmul(weights[..., shared:], value[:, :, shared:])
+        return given.reshape(rows, 1, heads, size), None
+
+    with replaced_attention(attention):
+        yield
+
+
+@contextmanager
+def last_layer_only_at(trunk: Any, places: Tensor) -> Iterator[None]:
+    """Compute attention and MLP of the last layer where its output is used, and give zeros elsewhere; see ``replaces_attention``.
+
+    Two thirds of the tokens are the environment's, whose last hidden states nothing uses; their keys and values are computed. In a model
+    of four layers this is a sixth of the update. With gradient checkpointing nothing changes: the layer is computed again later.
+
+    Args:
+        trunk: base model.
+        places: True where the last hidden state is used, shape (rows, tokens).
+    """
+    layers: Any = getattr(trunk, "layers", None)
+    mlp = getattr(layers[-1], "mlp", None) if layers else None
+    if mlp is None or not replaces_attention(trunk) or _recomputes(trunk):
+        yield
+        return
+    rows, tokens = places.nonzero(as_tuple=True)
+    counts = places.sum(dim=1)
+    slots = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
+    whole, last, most = mlp.forward, len(layers) - 1, int(counts.max())
+
+    def forward(hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
+        found = whole(hidden[rows, tokens][None], *args, **kwargs)
+        if not isinstance(found, Tensor):  # a mixture of experts may return its routing as well
+            return whole(hidden, *args, **kwargs)
+        return found.new_zeros((*places.shape, found.shape[-1])).index_put((rows, tokens), found[0])
+
+    def attention(
+        plain: Attention,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Any]:
+        width = query.shape[2]
+        if getattr(module, "layer_idx", None) != last or not 1 < most < width:
+            return plain(module, query, key, value, attention_mask, **options)
+        if attention_mask is None:
+            seen = torch.arange(key.shape[2]) <= torch.arange(width)[:, None]
+            attention_mask = torch.where(seen, 0.0, -torch.inf).expand(len(query), 1, -1, -1)
+        shape = (len(query), most)
+        chosen = query.new_zeros((*shape, query.shape[1], query.shape[3]))
+        chosen = chosen.index_put((rows, slots), query.transpose(1, 2)[rows, tokens])
+        # Unused places see the first token, so that their numbers are finite.
+        mask = torch.where(torch.arange(key.shape[2]) == 0, 0.0, -torch.inf).expand(*shape, -1).clone()
+        mask[rows, slots] = attention_mask[rows, 0, tokens]
+        found, weights = plain(module, chosen.transpose(1, 2), key, value, mask[:, None], **options)
+        given = found.new_zeros((len(query), width, *found.shape[2:]))
+        return given.index_put((rows, tokens), found[rows, slots]), weights
+
+    mlp.forward = forward
+    try:
+        with replaced_attention(attention):
+            yield
+    finally:
+        del mlp.forward
+
+
+def _recomputes(trunk: Any) -> bool:
+    """Check for gradient checkpointing, by the attribute that both names of transformers' own check read."""
+    return any(getattr(module, "gradient_checkpointing", False) for module in trunk.modules())
