@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -405,13 +405,19 @@ _TYPES_OF_INFO = [str if STEP[name] is TEXT else bool for name in _OF_INFO]
 
 
 def append_episode(path: Path, episode: Episode) -> None:
-    """Append one line and flush it to the operating system, so that a later crash loses nothing.
+    """Append one line and flush it to disk, so that a later crash loses nothing; see ``append_episodes``."""
+    append_episodes(path, [episode])
+
+
+def append_episodes(path: Path, episodes: Iterable[Episode]) -> None:
+    """Append a line for each episode and flush them together to disk, so that a later crash loses none.
 
     A partial last line of a killed writer (or a full disk) is truncated first: the next line must not be appended to it.
     """
+    lines = b"".join(episode.to_json().encode("ascii") + b"\n" for episode in episodes)
     with open(path, "ab+") as handle:
         _cut_half_line(handle)
-        handle.write(episode.to_json().encode("ascii") + b"\n")
+        handle.write(lines)
         handle.flush()
         os.fsync(handle.fileno())
 

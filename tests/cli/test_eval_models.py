@@ -15,7 +15,7 @@ from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, require_one_
 import tstar_envs
 from tstar_envs import read_episodes
 
-pytest.importorskip("openai")
+pytest.importorskip("aiohttp")
 MOVE = "Thought: I go.\nAction: Up"
 PROGRAM = """
 import json, sys

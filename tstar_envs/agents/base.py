@@ -221,17 +221,21 @@ class Agent(Protocol):
 
 
 class FunctionAgent:
-    """Wrapper that makes an agent of a function, or of an object without ``reset``."""
+    """Wrapper that makes an agent of a function, or of an object without ``reset``.
+
+    Attributes:
+        function: the wrapped function.
+    """
 
     def __init__(self, act: Callable[[str, Info], Reply]) -> None:
-        self._act = act
+        self.function = act
 
     def reset(self, observation: str, info: Info) -> None:
         """Do nothing: a function has no memory."""
 
     def act(self, observation: str, info: Info) -> Reply:
         """Call the function."""
-        return self._act(observation, info)
+        return self.function(observation, info)
 
 
 METHODS = ("bind", "another", "again", "close")

@@ -258,11 +258,12 @@ class EvaluationRun:
         setting = Setting(
             evaluation.entry, given.agent_name, given.seed, given.measure_progress, evaluation.panel
         )
+        record = None if self._results is None else self._write
         try:
-            with closing(play_missing(workers, setting, evaluation.wanted, self._done, stop)) as playing:
+            with closing(
+                play_missing(workers, setting, evaluation.wanted, self._done, stop, record)
+            ) as playing:
                 for episode in playing:
-                    if self._results is not None:
-                        self._results.append(episode)
                     self._done.update(latest([episode]))
                     yield episode
         except (KeyboardInterrupt, TStarError):
@@ -270,6 +271,10 @@ class EvaluationRun:
                 # The signal may have arrived between writing a record and counting it.
                 self._done = self._results.episodes()
             raise
+
+    def _write(self, episodes: list[Episode]) -> None:
+        if self._results is not None:
+            self._results.append(*episodes)
 
 
 Callback = Callable[[EvaluationRun, Episode | None], None]

@@ -14,7 +14,7 @@ from typing import Any
 from tstar_envs.data.files import read_json, write_whole
 from tstar_envs.data.lock import only_writer
 from tstar_envs.errors import BadData, UnknownOption, WriteFailed
-from tstar_envs.record import Episode, append_episode, read_episodes
+from tstar_envs.record import Episode, append_episodes, read_episodes
 from tstar_envs.redaction import redacted_parts
 
 Key = tuple[str, int]  # task id, sample
@@ -76,14 +76,14 @@ class ResultFile:
         """Read the episodes of the file; the last of several records of an episode counts."""
         return latest(read_episodes(self._file)) if self._file.exists() else {}
 
-    def append(self, episode: Episode) -> None:
-        """Append a record; it is on disk when this returns.
+    def append(self, *episodes: Episode) -> None:
+        """Append a record for each episode; they are on disk when this returns.
 
         Raises:
-            WriteFailed: the record was not written; earlier records are intact.
+            WriteFailed: the records were not all written; earlier records are intact.
         """
         try:
-            append_episode(self._file, episode)
+            append_episodes(self._file, episodes)
         except OSError as error:  # write errors name no file
             raise WriteFailed(
                 f"{self.path} cannot be written: {error.strerror or error}. The episodes before are in it: "
