@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -352,14 +352,16 @@ class Episode:
 
     def to_json(self) -> str:
         """Serialize to one line of JSON without empty fields; lone surrogates are escaped."""
-        record = {
-            name: value for name, value in redacted_parts(asdict(self)).items() if value or name not in _SOME
-        }
-        record["steps"] = [
-            {name: value for name, value in step.items() if value or name not in _SOME}
-            for step in record["steps"]
+        steps = [
+            {name: value for name in _STEP_NAMES if (value := getattr(step, name)) or name not in _SOME}
+            for step in self.steps
         ]
-        return json.dumps(record, ensure_ascii=True)
+        record = {
+            name: value
+            for name in _NAMES
+            if (value := steps if name == "steps" else getattr(self, name)) or name not in _SOME
+        }
+        return json.dumps(redacted_parts(record), ensure_ascii=True)
 
     @classmethod
     def from_json(cls, line: str) -> Episode:
@@ -391,6 +393,7 @@ class Episode:
         return cls(**{**record, "steps": [Step(**step) for step in steps]})
 
 
+_NAMES, _STEP_NAMES = (tuple(f.name for f in fields(cls)) for cls in (Episode, Step))
 _SOME = frozenset({"failure", "panel", "calls", "attempts", "seconds"})
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Protocol, TypeVar
 
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import EnvironmentFailed, TStarError, UnknownOption
@@ -104,13 +104,14 @@ class Call:
 
     def record(self) -> dict[str, Any]:
         """Convert to an entry of an episode's ``calls``, without fields that have their default value."""
-        plain = Call(self.purpose, self.seconds)
-        kept = ("purpose", "seconds", "step")
+        found = {name: getattr(self, name) for name in self.__slots__}
         return {
-            name: value
-            for name, value in asdict(self).items()
-            if name in kept or value != getattr(plain, name)
+            name: value for name, value in found.items() if name not in _DEFAULTS or value != _DEFAULTS[name]
         }
+
+
+# Values that an entry leaves out.
+_DEFAULTS = {f.name: f.default for f in fields(Call) if f.default is not MISSING and f.name != "step"}
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,7 @@ def total(calls: Iterable[Mapping[str, Any]]) -> Usage:
 
 Info = dict[str, Any]
 Reply = str | Awaitable[str]
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Agent(Protocol):
@@ -236,6 +238,12 @@ class FunctionAgent:
     def act(self, observation: str, info: Info) -> Reply:
         """Call the function."""
         return self.function(observation, info)
+
+
+def never_waits(method: Method) -> Method:
+    """Mark a method of an agent that returns at once: it needs no thread where episodes are played concurrently."""
+    method.never_waits = True  # type: ignore[attr-defined]
+    return method
 
 
 METHODS = ("bind", "another", "again", "close")

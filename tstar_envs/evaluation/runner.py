@@ -15,8 +15,15 @@ from tstar_envs.agents.base import Agent, AgentError, Call, FunctionAgent, failu
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import EnvironmentFailed, TStarError
 from tstar_envs.evaluation.log import Key
-from tstar_envs.evaluation.workers import Batches, Interrupts, StopRequest, ThreadPool, step_batch
-from tstar_envs.foreign import as_bool, as_number, awaited, called, raised, reset_result, said, shown
+from tstar_envs.evaluation.workers import (
+    Batches,
+    Interrupts,
+    StopRequest,
+    ThreadPool,
+    reset_batch,
+    step_batch,
+)
+from tstar_envs.foreign import as_bool, as_number, awaited, called, raised, said, shown
 from tstar_envs.record import CALL, Episode, fault
 from tstar_envs.registry import EnvEntry
 from tstar_envs.rollout import new_episode, write_step
@@ -265,6 +272,7 @@ class _WorkerPool:
         self._environments = ThreadPool(min(1, count), interrupts.expected)
         waits_here = all(_is_async(worker.agent) for worker in workers)
         self._agents = ThreadPool(count, interrupts.expected, lazy=waits_here)
+        self._resets = Batches(self._environments, reset_batch)
         self._steps = Batches(self._environments, step_batch)
         self._writer = ThreadPool(min(1, count), interrupts.expected, lazy=True)
         self._record = record
@@ -348,7 +356,7 @@ class _WorkerPool:
     async def _attempt(self, worker: Worker, episode: Episode) -> bool:
         """Play the task once; return True if the agent wants another attempt."""
         env, agent = worker
-        observation, info = await self._environments.run(reset_result, env, episode.task)
+        observation, info = await self._resets.run((env, episode.task))
         episode.begin(observation, info)
         seed = agent_seed(episode.seed or 0, episode.task, episode.sample)
         message = {"agent_seed": seed, "sample": episode.sample, "attempt": len(episode.attempts)}
@@ -392,7 +400,7 @@ class _WorkerPool:
             AgentError: it raised; this costs the episode, not the run.
         """
         try:
-            if inspect.iscoroutinefunction(function):
+            if inspect.iscoroutinefunction(function) or getattr(function, "never_waits", False) is True:
                 result = called("the agent", AgentError, function, *args)
             else:
                 threads = self._environments if _trait(worker.agent, "privileged") is True else self._agents
@@ -451,11 +459,12 @@ def _take_calls(agent: Agent, episode: Episode) -> None:
     calls.clear()
     for call in taken:
         call.step, call.attempt = len(episode.steps), len(episode.attempts)
-        if found := fault(dict(call.record()), CALL):
+        record = call.record()
+        if found := fault(record, CALL):
             raise AgentError(
                 f"the agent's calls hold one whose {found.name!r} must be {found.must}, found {shown(found.value)}"
             )
-        episode.calls.append(call.record())
+        episode.calls.append(record)
 
 
 def _keep_attempt(episode: Episode) -> None:

@@ -19,7 +19,7 @@ from tstar_envs.agents.connection import HANDLES
 from tstar_envs.agents.llm import ChatAgent
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import TStarError, UnknownOption
-from tstar_envs.foreign import StepResult, prepared, step_result
+from tstar_envs.foreign import StepResult, prepared, reset_result, step_result
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -199,6 +199,17 @@ Env = TextEnv[Any, Any]
 def step_batch(rows: list[tuple[Env, str]]) -> list[StepResult | TStarError]:
     """Step environments, one for each pair of environment and reply; see ``step_rows``."""
     return step_rows([env for env, _ in rows], [reply for _, reply in rows])
+
+
+def reset_batch(rows: list[tuple[Env, str]]) -> list[tuple[str, dict[str, Any]] | TStarError]:
+    """Reset environments, one for each pair of environment and task; an error costs only its own row."""
+    found: list[tuple[str, dict[str, Any]] | TStarError] = []
+    for env, task in rows:
+        try:
+            found.append(reset_result(env, task))
+        except TStarError as error:
+            found.append(error)
+    return found
 
 
 def step_rows(envs: list[Env], replies: list[str]) -> list[StepResult | TStarError]:
