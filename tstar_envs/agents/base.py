@@ -222,6 +222,12 @@ class Agent(Protocol):
         """Reply to an observation."""
 
 
+def never_waits(method: Method) -> Method:
+    """Mark a method of an agent that returns at once: it needs no thread where episodes are played concurrently."""
+    method.never_waits = True  # type: ignore[attr-defined]
+    return method
+
+
 class FunctionAgent:
     """Wrapper that makes an agent of a function, or of an object without ``reset``.
 
@@ -232,18 +238,13 @@ class FunctionAgent:
     def __init__(self, act: Callable[[str, Info], Reply]) -> None:
         self.function = act
 
+    @never_waits
     def reset(self, observation: str, info: Info) -> None:
         """Do nothing: a function has no memory."""
 
     def act(self, observation: str, info: Info) -> Reply:
         """Call the function."""
         return self.function(observation, info)
-
-
-def never_waits(method: Method) -> Method:
-    """Mark a method of an agent that returns at once: it needs no thread where episodes are played concurrently."""
-    method.never_waits = True  # type: ignore[attr-defined]
-    return method
 
 
 METHODS = ("bind", "another", "again", "close")
