@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
+from array import array
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import EnvironmentFailed, TStarError, UnknownOption
@@ -114,6 +117,23 @@ class Call:
 _DEFAULTS = {f.name: f.default for f in fields(Call) if f.default is not MISSING and f.name != "step"}
 
 
+class Seconds(array):  # type: ignore[type-arg]
+    """Durations in seconds, of eight bytes each; equal to every sequence of the same numbers."""
+
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence | array) and tuple(self) == tuple(other)
+
+    @classmethod
+    def joined(cls, parts: Iterable[Sequence[float]]) -> Seconds:
+        """Join durations, sorted."""
+        whole = array("d")
+        for part in parts:
+            whole.extend(part)
+        return cls("d", np.sort(np.frombuffer(whole)).tobytes() if whole else ())
+
+
 @dataclass(frozen=True)
 class Usage:
     """Totals over a number of requests.
@@ -136,9 +156,20 @@ class Usage:
     output_tokens: int
     cached_tokens: int
     retries: int
-    seconds: tuple[float, ...]
+    seconds: Sequence[float]
     cut: int = 0
     miscounted: int = 0
+
+    @classmethod
+    def joined(cls, parts: Iterable[Usage]) -> Usage:
+        """Sum several totals."""
+        parts = list(parts)
+        sums = {
+            name: sum(getattr(part, name) for part in parts)
+            for name in cls.__dataclass_fields__
+            if name != "seconds"
+        }
+        return cls(**sums, seconds=Seconds.joined(part.seconds for part in parts))
 
     def percentile(self, share: float) -> float | None:
         """Compute a latency percentile (nearest rank) for ``share`` in [0, 1]; None without requests."""
@@ -179,7 +210,7 @@ def total(calls: Iterable[Mapping[str, Any]]) -> Usage:
         output_tokens=sum(tokens[1] for tokens in counted),
         cached_tokens=sum(tokens[2] for tokens in counted),
         retries=sum(c.get("tries", 1) - 1 for c in calls),
-        seconds=tuple(sorted(float(c["seconds"]) for c in calls)),
+        seconds=Seconds("d", sorted(float(c["seconds"]) for c in calls)),
         cut=sum(str(c.get("finish", "")).lower() in _CUT for c in calls),
         miscounted=sum(c.get("miscounted") is True for c in calls),
     )

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import inspect
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from tstar_envs.evaluation.workers import (
     step_batch,
 )
 from tstar_envs.foreign import as_bool, as_number, awaited, called, raised, said, shown
-from tstar_envs.record import CALL, Episode, fault
+from tstar_envs.record import CALL, Episode, Head, fault
 from tstar_envs.registry import EnvEntry
 from tstar_envs.rollout import new_episode, write_step
 
@@ -104,7 +104,7 @@ def play_missing(
     workers: Sequence[Worker],
     setting: Setting,
     wanted: Sequence[Key],
-    done: dict[Key, Episode],
+    done: Mapping[Key, Episode | Head],
     stop: StopRequest | None = None,
     record: Record | None = None,
 ) -> Generator[Episode, None, None]:
@@ -113,7 +113,7 @@ def play_missing(
     Args:
         workers: see ``play_all``, as for ``setting``, ``stop`` and ``record``.
         wanted: task and sample of every episode.
-        done: finished episodes, by task and sample.
+        done: finished episodes, or their heads, by task and sample.
 
     Raises:
         BrokenRun: several episodes in a row ended in an error.
