@@ -380,7 +380,8 @@ class Episode:
         _check_episode(record)
         steps = [_step_of(step) for step in record["steps"]]
         for call in record.get("calls", ()):
-            check_record("a call of an episode record", call, CALL, ("purpose", "seconds"), True)
+            if not _is_plain_call(call):
+                check_record("a call of an episode record", call, CALL, ("purpose", "seconds"), True)
         for attempt in record.get("attempts", ()):
             check_record("an attempt of an episode record", attempt, ATTEMPT, ("steps",), True)
             for step in attempt["steps"]:
@@ -403,6 +404,8 @@ _NEEDED, _STEP_NEEDED = (*_needed(Episode), "steps"), _needed(Step)
 
 def _check_episode(record: Any) -> None:
     """Validate the fields of an episode record; those of steps, calls and attempts have checks of their own."""
+    if _is_plain(record):
+        return
     check_record("an episode record", record, EPISODE, _NEEDED)
     if found := extra_fault(record.get("extra", {})):
         raise BadData(
@@ -410,6 +413,24 @@ def _check_episode(record: Any) -> None:
         )
 
 
+def _is_plain(record: dict[str, Any]) -> bool:
+    """Check whether an episode record is as ``to_json`` writes it, and valid; others may be valid too."""
+    names = [*record]
+    return (
+        names[: len(_HEAD)] == _HEAD
+        and [*map(type, record.values())][: len(_HEAD)] in _HEAD_TYPES
+        and 0 <= record["reward"] <= 1
+        and record["ended"] in ENDS
+        and 0 <= record["sample"] <= LARGEST_COUNT
+        and SEED.holds(record["seed"])
+        and extra_fault(record["extra"]) is None
+        and "steps" in record
+        and all(name in EPISODE and EPISODE[name].holds(record[name]) for name in names[len(_HEAD) :])
+    )
+
+
+_HEAD = [*_NAMES[: _NAMES.index("steps")]]
+_HEAD_TYPES = [[*([str] * 8), float, bool, str, seed, int, str, dict] for seed in (int, type(None))]
 _STEP_TYPES = [str if STEP[name] is TEXT else bool for name in _STEP_NEEDED]
 _TIMED_NAMES, _TIMED_TYPES = (*_STEP_NEEDED, "seconds"), [*_STEP_TYPES, float]
 
@@ -425,6 +446,17 @@ def _step_of(record: dict[str, Any]) -> Step:
     return Step(**record)
 
 
+def _is_plain_call(record: dict[str, Any]) -> bool:
+    """Check whether a call has the types that ``to_json`` writes, and is valid; others may be valid too."""
+    for name, value in record.items():
+        if type(value) is not _CALL_TYPES.get(name) or (
+            type(value) is int and not 0 <= value <= LARGEST_COUNT
+        ):
+            return False
+    return "purpose" in record and 0 <= record.get("seconds", -1) <= _LONGEST_SECONDS
+
+
+_CALL_TYPES = {name: {TEXT: str, TRUTH: bool, SECONDS: float}.get(kind, int) for name, kind in CALL.items()}
 _OF_INFO = [name for name in _STEP_NEEDED if name not in ("reply", "observation")]
 _TYPES_OF_INFO = [str if STEP[name] is TEXT else bool for name in _OF_INFO]
 
@@ -568,11 +600,10 @@ def read_heads(path: Path) -> Iterator[Head]:
         if record is None:
             yield Head.of(number, _parsed(path, number, line))
             continue
-        if not _is_plain_head(record):
-            try:
-                _check_episode(record)
-            except BadData as error:
-                raise BadData(f"{path}, line {number}: {error}") from error
+        try:
+            _check_episode(record)
+        except BadData as error:
+            raise BadData(f"{path}, line {number}: {error}") from error
         yield Head(number, *[_shared(record[name]) for name in Head._fields[1:]])
 
 
@@ -595,25 +626,6 @@ def _head(line: bytes) -> dict[str, Any] | None:
         return None
     record["steps"] = []
     return record if isinstance(record, dict) and record.keys() >= {*Head._fields[1:]} else None
-
-
-def _is_plain_head(record: dict[str, Any]) -> bool:
-    """Check whether fields have the names, types and ranges that ``to_json`` writes; if not, they may be valid still."""
-    return (
-        [*map(type, record.values())] in _HEAD_TYPES
-        and [*record] == _HEAD_NAMES
-        and 0 <= record["reward"] <= 1
-        and record["ended"] in ENDS
-        and 0 <= record["sample"] <= LARGEST_COUNT
-        and SEED.holds(record["seed"])
-        and extra_fault(record["extra"]) is None
-    )
-
-
-_HEAD_NAMES = [*_NAMES[: _NAMES.index("steps")], "panel", "steps"]
-_HEAD_TYPES = [
-    [*([str] * 8), float, bool, str, seed, int, str, dict, str, list] for seed in (int, type(None))
-]
 
 
 def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:

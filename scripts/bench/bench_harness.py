@@ -134,7 +134,7 @@ def _play_oracle(env: str, episodes: int) -> dict[str, float]:
 
 def _endpoint(options: Options, sides: dict[str, Path]) -> None:
     print(
-        f"\n| episodes at once | side | CPU ms a request | connections for requests | loop late by, p99 | at most | threads |\n"
+        "\n| episodes at once | side | CPU ms a request | connections for requests | loop late by, p99 | at most | threads |\n"
         "|---|---|---|---|---|---|---|"
     )
     for seats in options.seats:
@@ -248,13 +248,11 @@ def _server(latency: float) -> Iterator[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert server.stdout is not None
-    try:
-        yield f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
-    finally:
-        server.kill()
-        server.wait()
-        server.stdout.close()
+    with server:
+        try:
+            yield f"http://127.0.0.1:{int(server.stdout.readline() if server.stdout else 0)}/v1"
+        finally:
+            server.kill()
 
 
 def _serve(latency: float) -> None:
@@ -305,8 +303,127 @@ def _serve(latency: float) -> None:
     asyncio.run(serve())
 
 
+# Record files
+
+
 def _records(options: Options, sides: dict[str, Path]) -> None:
-    raise SystemExit("later")
+    with TemporaryDirectory() as folder:
+        print(
+            f"\n| {options.recorded:,} episodes | side | CPU s | CPU ms an episode | peak memory, MB |\n|---|---|---|---|---|"
+        )
+        for agent in ("random", "chat"):
+            path = Path(folder) / f"{agent}.jsonl"
+            size = _write_records(options, path, agent)
+            whole = f"{agent} on {options.env}, {size / options.recorded / 1e3:.1f} kB each"
+            for command in ("report", "compare", "resume", "replay"):
+                found: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
+                for _ in range(options.rounds):
+                    for name, root in sides.items():
+                        found[name].append(
+                            _child(root, part=command, path=str(path), env=options.env, agent=agent)
+                        )
+                for name, those in found.items():
+                    cpu, memory = _middle(those, "cpu"), _middle(those, "memory")
+                    print(
+                        f"| {command}: {whole} | {name} | {cpu:.1f} | {cpu / options.recorded * 1e3:.3f} | {memory:,.0f} |",
+                        flush=True,
+                    )
+            path.unlink()
+
+
+def _write_records(options: Options, path: Path, agent: str) -> int:
+    """Write a large file: a hundred real episodes again and again, as further samples of their tasks."""
+    source = path.with_name(f"some-{path.name}")
+    with _server(0.0) as url:
+        _child(ROOT, part="some", path=str(source), env=options.env, agent=agent, url=url)
+    records = [json.loads(line) for line in source.read_text().splitlines()]
+    with open(path, "w") as handle:
+        for number in range(options.recorded):
+            record = records[number % len(records)]
+            handle.write(json.dumps({**record, "sample": number // len(records)}) + "\n")
+    path.with_name(f"{path.name}.config.json").write_text(
+        source.with_name(f"{source.name}.config.json").read_text()
+    )
+    return path.stat().st_size
+
+
+TASKS = 100
+
+
+def _play_some(path: str, env: str, agent: str, url: str) -> dict[str, int]:
+    import tstar_envs
+
+    tstar_envs.evaluate(agent, env, tasks=TASKS, out=path, model=_model(agent, url))
+    return {}
+
+
+def _model(agent: str, url: str = "http://127.0.0.1:9/v1") -> Any:
+    from tstar_envs.agents import ModelOptions
+
+    return ModelOptions("any", url) if agent == "chat" else None
+
+
+def _spent() -> dict[str, float]:
+    import resource
+
+    return {"cpu": time.process_time(), "memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+
+
+def _report(path: str, env: str, agent: str) -> dict[str, float]:
+    """Write the whole page."""
+    from tstar_envs.evaluation.cost import read_prices
+    from tstar_envs.evaluation.report import write_report
+
+    write_report([Path(path)], Path(path).with_suffix(".html"), read_prices(None))
+    return _spent()
+
+
+def _compare(path: str, env: str, agent: str) -> dict[str, float]:
+    """Read a file for a comparison."""
+    from tstar_envs.evaluation.log import read_recorded
+
+    read_recorded(Path(path))
+    return _spent()
+
+
+def _resume(path: str, env: str, agent: str) -> dict[str, float]:
+    """Start an evaluation that the file resumes, until the first episode would be played."""
+    import tstar_envs
+    from tstar_envs.evaluation.evaluate import EvaluationRun
+
+    class Stopped(BaseException):
+        pass
+
+    def started(run: EvaluationRun, episode: Any) -> None:
+        raise Stopped
+
+    try:
+        tstar_envs.evaluate(
+            agent,
+            env,
+            tasks=TASKS,
+            samples=2_000,
+            out=path,
+            model=_model(agent),
+            callback=started,
+        )
+    except Stopped:
+        return _spent()
+    raise SystemExit("the evaluation did not start")
+
+
+def _replay(path: str, env: str, agent: str) -> dict[str, float]:
+    """Start a replay of the file, until the first episode begins."""
+    from tstar_envs import find_entry
+    from tstar_envs.cli import main as command
+
+    def reset(*_: Any, **__: Any) -> None:
+        print(json.dumps(_spent()), flush=True)
+        os._exit(0)
+
+    find_entry(env).load_class().reset = reset
+    command(["replay", path])
+    raise SystemExit("the replay did not start")
 
 
 PARTS: dict[str, Any] = {
@@ -314,6 +431,11 @@ PARTS: dict[str, Any] = {
     "play": _play_endpoint,
     "bare": _play_bare,
     "serve": _serve,
+    "some": _play_some,
+    "report": _report,
+    "compare": _compare,
+    "resume": _resume,
+    "replay": _replay,
 }
 
 if __name__ == "__main__":

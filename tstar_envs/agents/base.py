@@ -128,13 +128,18 @@ class Seconds(array):  # type: ignore[type-arg]
     @classmethod
     def joined(cls, parts: Iterable[Sequence[float]]) -> Seconds:
         """Join durations, sorted."""
-        whole = array("d")
+        parts = [part for part in parts if part]
+        whole = np.empty(sum(map(len, parts)))
+        end = 0
         for part in parts:
-            whole.extend(part)
-        return cls("d", np.sort(np.frombuffer(whole)).tobytes() if whole else ())
+            whole[end : (end := end + len(part))] = part
+        whole.sort()
+        found = cls("d")
+        found.frombytes(whole.data.cast("B") if len(whole) else b"")
+        return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Totals over a number of requests.
 
