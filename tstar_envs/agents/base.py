@@ -198,26 +198,42 @@ def plausible_count(value: Any) -> int | None:
 
 def tokens_of(call: Mapping[str, Any]) -> tuple[int, int, int] | None:
     """Read the input, output and cached tokens of a recorded call; None if unknown."""
-    given, answered = plausible_count(call.get("input_tokens")), plausible_count(call.get("output_tokens"))
-    if given is None or answered is None:
+    given, answered, cached = (
+        call.get("input_tokens"),
+        call.get("output_tokens"),
+        call.get("cached_tokens", 0),
+    )
+    if not (type(given) is type(answered) is type(cached) is int):
+        given, answered, cached = map(plausible_count, (given, answered, cached))
+    if given is None or answered is None or not 0 <= given <= MOST_TOKENS or not 0 <= answered <= MOST_TOKENS:
         return None
-    return given, answered, min(given, plausible_count(call.get("cached_tokens")) or 0)
+    return given, answered, min(given, cached) if cached and 0 <= cached <= MOST_TOKENS else 0
 
 
 def total(calls: Iterable[Mapping[str, Any]]) -> Usage:
     """Sum the usage over the ``calls`` of episodes."""
-    calls = list(calls)
-    counted = [tokens for call in calls if (tokens := tokens_of(call)) is not None]
+    number = counted = given = answered = cached = retries = cut = miscounted = 0
+    seconds = []
+    for call in calls:
+        number += 1
+        if (tokens := tokens_of(call)) is not None:
+            counted += 1
+            given, answered, cached = given + tokens[0], answered + tokens[1], cached + tokens[2]
+        retries += call.get("tries", 1) - 1
+        cut += str(call.get("finish", "")).lower() in _CUT
+        miscounted += call.get("miscounted") is True
+        seconds.append(float(call["seconds"]))
+    seconds.sort()
     return Usage(
-        calls=len(calls),
-        uncounted=len(calls) - len(counted),
-        input_tokens=sum(tokens[0] for tokens in counted),
-        output_tokens=sum(tokens[1] for tokens in counted),
-        cached_tokens=sum(tokens[2] for tokens in counted),
-        retries=sum(c.get("tries", 1) - 1 for c in calls),
-        seconds=Seconds("d", sorted(float(c["seconds"]) for c in calls)),
-        cut=sum(str(c.get("finish", "")).lower() in _CUT for c in calls),
-        miscounted=sum(c.get("miscounted") is True for c in calls),
+        calls=number,
+        uncounted=number - counted,
+        input_tokens=given,
+        output_tokens=answered,
+        cached_tokens=cached,
+        retries=retries,
+        seconds=Seconds("d", seconds),
+        cut=cut,
+        miscounted=miscounted,
     )
 
 
