@@ -29,7 +29,7 @@ from typing import Any, Literal
 import tyro
 
 ROOT = Path(__file__).resolve().parents[2]
-HORIZON, SAMPLES = 5, 2  # requests of an episode, episodes of a seat
+HORIZON, SAMPLES, LEAST = 5, 2, 1000  # requests of an episode, episodes of a seat, and of all seats
 BARE = "aiohttp alone"
 CHILD = "--part"  # first argument of a process that this program starts
 
@@ -204,7 +204,7 @@ def _play_endpoint(url: str, seats: int, env: str) -> dict[str, float]:
             "chat",
             env,
             tasks=(tasks := min(len(ids), seats * SAMPLES)),
-            samples=-(-seats * SAMPLES // tasks),
+            samples=-(-max(LEAST, seats * SAMPLES) // tasks),
             concurrency=seats,
             options={"horizon": HORIZON},
             model=ModelOptions("any", url),
@@ -225,7 +225,7 @@ def _play_bare(url: str, seats: int, env: str) -> dict[str, float]:
     message = [{"role": "system", "content": "rules " * 400}, {"role": "user", "content": "a grid " * 100}]
 
     async def seat(session: Any) -> None:
-        for _ in range(SAMPLES * HORIZON):
+        for _ in range(max(SAMPLES, -(-LEAST // seats)) * HORIZON):
             body = json.dumps({**sent, "messages": message}).encode()
             async with session.post(f"{url}/chat/completions", data=body) as response:
                 json.loads(await response.read())
