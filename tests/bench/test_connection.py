@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import Raw, Served, serving
+from chat_server import Raw, Served, completion, serving
 from test_endpoint import MOVE, play
 
 from tstar_envs import UnknownOption
@@ -45,6 +45,14 @@ def test_a_connection_that_was_closed_is_opened_again() -> None:
     with serving(lambda body, number: closing if number % 2 else MOVE) as served:
         (episode,) = play(served, horizon=3)
     assert len(episode.steps) == 3 and served.connections == 1 + len(served.requests) // 2
+
+
+def test_a_server_that_closes_connections_unannounced_costs_no_episode() -> None:
+    body = completion(MOVE).body
+    closed = Raw(body=body, headers={"Content-Type": "application/json"}, announced=len(body))
+    with serving(lambda body, number: closed) as served:
+        episodes = play(served, tasks=4, at_once=4, horizon=3, retries=6)
+    assert [len(episode.steps) for episode in episodes] == [3] * 4 and served.connections >= 12
 
 
 def test_what_a_request_carries(monkeypatch: pytest.MonkeyPatch) -> None:

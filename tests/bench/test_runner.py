@@ -379,3 +379,11 @@ def test_a_record_that_cannot_be_written_ends_the_run(count: int) -> None:
         ):
             played.append(episode)
     assert 5 < len(written) < 12 and {e.task for e in played} <= {e.task for e in written}
+
+
+def test_a_record_that_raises_anything_ends_the_run_at_once() -> None:
+    def record(episodes: list[Episode]) -> None:
+        raise TypeError("not JSON")
+
+    with pytest.raises(TypeError, match="not JSON"):
+        list(play_all(workers(3, "own_agents:Full"), Setting(ENTRY, "n"), keys(6), record=record))

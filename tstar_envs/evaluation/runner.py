@@ -433,7 +433,7 @@ class _WorkerPool:
 
 def _is_async(agent: Agent) -> bool:
     """Check whether an agent waits for its replies on the event loop; it needs no thread then."""
-    act = agent.function if isinstance(agent, FunctionAgent) else getattr(agent, "act", None)
+    act = agent.function if isinstance(agent, FunctionAgent) else getattr(type(agent), "act", None)
     return inspect.iscoroutinefunction(act)
 
 

@@ -41,7 +41,7 @@ class ThreadPool:
         lazy: start threads only for calls that wait, for callers that rarely call.
 
     Raises:
-        UnknownOption: the system cannot start so many threads.
+        UnknownOption: the system cannot start so many threads; for a lazy pool none at all, when one is called for.
     """
 
     def __init__(
@@ -55,12 +55,9 @@ class ThreadPool:
         if not lazy:
             try:
                 self._start(count)
-            except RuntimeError as error:
+            except UnknownOption:
                 self.close()
-                raise UnknownOption(
-                    f"this machine starts no more than {self.started} threads ({error}), and {count} episodes at once need one each: "
-                    "choose a lower --concurrency"
-                ) from error
+                raise
 
     @property
     def started(self) -> int:
@@ -70,7 +67,13 @@ class ThreadPool:
     def _start(self, more: int) -> None:
         for _ in range(more):
             thread = threading.Thread(target=self._work, daemon=True)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise UnknownOption(
+                    f"this machine starts no more than {self.started} threads ({error}), and {self.count} episodes at once need one each: "
+                    "choose a lower --concurrency"
+                ) from error
             self._threads.append(thread)
 
     async def run(self, function: Callable[..., Result], *args: Any) -> Result:
@@ -80,10 +83,10 @@ class ThreadPool:
                 return function(*args)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
+        if not self.started:
+            self._start(1)
         self._jobs.put((loop, answer, function, args))
         if self.started < self.count:
-            if not self.started:
-                self._start(1)
             self._watch(loop)
         return await answer
 
@@ -97,7 +100,7 @@ class ThreadPool:
         self._watched = False
         more = min(self._jobs.qsize(), self.started, self.count - self.started)
         if more > 0:
-            with suppress(RuntimeError):  # no further thread can start: those that run serve all calls
+            with suppress(UnknownOption):  # those that run serve all calls, one after the other
                 self._start(more)
             self._watch(loop)
 
@@ -165,7 +168,7 @@ class Batches(Generic[Item, Result]):
         """Wait for the result of an item, in the next batch.
 
         Raises:
-            TStarError: the error returned for the item, or the one that the function raised.
+            Exception: the error returned for the item, or the one that the function raised.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
@@ -177,15 +180,15 @@ class Batches(Generic[Item, Result]):
     async def _serve(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting, []
-            results: Sequence[Result | TStarError]
+            results: Sequence[Result | Exception]
             try:
                 results = await self._threads.run(self._function, [item for item, _ in batch])
-            except TStarError as error:
+            except Exception as error:  # noqa: BLE001 - raised again where the results are awaited
                 results = [error] * len(batch)
             for number, ((_, answer), result) in enumerate(zip(batch, results, strict=True), start=1):
                 if answer.done():  # cancelled
                     continue
-                if isinstance(result, TStarError):
+                if isinstance(result, Exception):
                     answer.set_exception(result)
                 else:
                     answer.set_result(result)
