@@ -67,7 +67,17 @@ def test_what_a_request_carries(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first["authorization"] == "Bearer key-1234567"
     assert second["authorization"] == f"Basic {base64.b64encode(b'me:a@b').decode()}"
     assert (first["openai-organization"], first["openai-project"]) == ("org", "project")
-    assert first["content-type"] == "application/json" and first["user-agent"].startswith("tstar/")
+    assert first["content-type"] == "application/json" and first["user-agent"] == "tstar"
+
+
+def test_a_key_does_not_follow_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key-1234567")
+    with serving(lambda body, number: MOVE) as other:
+        moved = Raw(307, b"", {"Location": f"{other.url}/chat/completions"})
+        with serving(lambda body, number: moved) as served:
+            played(served)
+    assert len(other.requests) == 2 and served.headers[0]["authorization"] == "Bearer key-1234567"
+    assert not any("authorization" in headers for headers in other.headers)
 
 
 def test_a_query_of_the_address_stays_behind_the_path() -> None:

@@ -245,6 +245,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 class Agent(Protocol):
     """Agent that plays episodes one after the other. Both methods may be coroutines (``async def``).
 
+    Where episodes are played concurrently, methods that are no coroutines are called in threads, unless they are marked by
+    ``never_waits``.
+
     Example:
         >>> import tstar_envs
         >>> class Up:

@@ -75,6 +75,7 @@ class Connections:
         self._headers = {
             "Accept": "application/json",
             "Content-Type": "application/json",
+            "User-Agent": "tstar",
             "Authorization": f"Basic {_basic(who)}" if at else f"Bearer {key}",
             **{
                 name: os.environ[variable]
@@ -117,7 +118,7 @@ class Connections:
         if self._session is None or self._session.closed:
             self._session = self._aiohttp.ClientSession(
                 connector=self._connector(),
-                headers={**self._headers, "User-Agent": _user_agent()},
+                headers=self._headers,
                 timeout=self._aiohttp.ClientTimeout(total=None, sock_connect=None),
                 max_line_size=_LONGEST_HEADER,
                 max_field_size=_LONGEST_HEADER,
@@ -141,12 +142,6 @@ class Connections:
 def _basic(who: str) -> str:
     """Encode the name and password of a URL for a header."""
     return base64.b64encode(unquote(who).encode("utf-8")).decode("ascii")
-
-
-def _user_agent() -> str:
-    from tstar_envs import __version__
-
-    return f"tstar/{__version__}"
 
 
 def _proxy(scheme: str, host: str, port: int | None) -> tuple[str | None, str | None]:
