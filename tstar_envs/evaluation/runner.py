@@ -400,7 +400,7 @@ class _WorkerPool:
             AgentError: it raised; this costs the episode, not the run.
         """
         try:
-            if inspect.iscoroutinefunction(function) or getattr(function, "never_waits", False) is True:
+            if _returns_at_once(worker.agent, function):
                 result = called("the agent", AgentError, function, *args)
             else:
                 threads = self._environments if _trait(worker.agent, "privileged") is True else self._agents
@@ -429,6 +429,13 @@ class _WorkerPool:
             )
         else:
             episode.extra["progress"] = number
+
+
+def _returns_at_once(agent: Agent, function: Callable[..., Any]) -> bool:
+    """Check whether a method of an agent can be called on the event loop: a coroutine, or marked by ``never_waits``."""
+    if getattr(function, "never_waits", False) is True or inspect.iscoroutinefunction(function):
+        return True
+    return isinstance(agent, FunctionAgent) and inspect.iscoroutinefunction(agent.function)
 
 
 def _is_async(agent: Agent) -> bool:
