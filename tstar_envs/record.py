@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -352,14 +353,16 @@ class Episode:
 
     def to_json(self) -> str:
         """Serialize to one line of JSON without empty fields; lone surrogates are escaped."""
-        record = {
-            name: value for name, value in redacted_parts(asdict(self)).items() if value or name not in _SOME
-        }
-        record["steps"] = [
-            {name: value for name, value in step.items() if value or name not in _SOME}
-            for step in record["steps"]
+        steps = [
+            {name: value for name in _STEP_NAMES if (value := getattr(step, name)) or name not in _SOME}
+            for step in self.steps
         ]
-        return json.dumps(record, ensure_ascii=True)
+        record = {
+            name: value
+            for name in _NAMES
+            if (value := steps if name == "steps" else getattr(self, name)) or name not in _SOME
+        }
+        return json.dumps(redacted_parts(record), ensure_ascii=True)
 
     @classmethod
     def from_json(cls, line: str) -> Episode:
@@ -374,23 +377,20 @@ class Episode:
             raise BadData(
                 f"episode of schema {schema!r:.40}, this version reads up to {SCHEMA_VERSION}: upgrade tstar"
             )
-        check_record("an episode record", record, EPISODE, _NEEDED)
-        steps = record["steps"]
-        for step in steps:
-            check_record("a step record", step, STEP, _STEP_NEEDED)
-        if found := extra_fault(record.get("extra", {})):
-            raise BadData(
-                f"not an episode record: {found.name!r} of extra must be {found.must}, found {found.value!r:.60}"
-            )
+        _check_episode(record)
+        steps = [_step_of(step) for step in record["steps"]]
         for call in record.get("calls", ()):
-            check_record("a call of an episode record", call, CALL, ("purpose", "seconds"), True)
+            if not _is_plain_call(call):
+                check_record("a call of an episode record", call, CALL, ("purpose", "seconds"), True)
         for attempt in record.get("attempts", ()):
             check_record("an attempt of an episode record", attempt, ATTEMPT, ("steps",), True)
             for step in attempt["steps"]:
                 check_record("a step of an attempt", step, STEP, (), True)
-        return cls(**{**record, "steps": [Step(**step) for step in steps]})
+        record["steps"] = steps
+        return cls(**record)
 
 
+_NAMES, _STEP_NAMES = (tuple(f.name for f in fields(cls)) for cls in (Episode, Step))
 _SOME = frozenset({"failure", "panel", "calls", "attempts", "seconds"})
 
 
@@ -400,18 +400,81 @@ def _needed(cls: type[Episode] | type[Step]) -> tuple[str, ...]:
 
 
 _NEEDED, _STEP_NEEDED = (*_needed(Episode), "steps"), _needed(Step)
+
+
+def _check_episode(record: Any) -> None:
+    """Validate the fields of an episode record; those of steps, calls and attempts have checks of their own."""
+    if _is_plain(record):
+        return
+    check_record("an episode record", record, EPISODE, _NEEDED)
+    if found := extra_fault(record.get("extra", {})):
+        raise BadData(
+            f"not an episode record: {found.name!r} of extra must be {found.must}, found {found.value!r:.60}"
+        )
+
+
+def _is_plain(record: dict[str, Any]) -> bool:
+    """Check whether an episode record is as ``to_json`` writes it, and valid; others may be valid too."""
+    names = [*record]
+    return (
+        names[: len(_HEAD)] == _HEAD
+        and [*map(type, record.values())][: len(_HEAD)] in _HEAD_TYPES
+        and 0 <= record["reward"] <= 1
+        and record["ended"] in ENDS
+        and 0 <= record["sample"] <= LARGEST_COUNT
+        and SEED.holds(record["seed"])
+        and extra_fault(record["extra"]) is None
+        and "steps" in record
+        and all(name in EPISODE and EPISODE[name].holds(record[name]) for name in names[len(_HEAD) :])
+    )
+
+
+_HEAD = [*_NAMES[: _NAMES.index("steps")]]
+_HEAD_TYPES = [[*([str] * 8), float, bool, str, seed, int, str, dict] for seed in (int, type(None))]
+_STEP_TYPES = [str if STEP[name] is TEXT else bool for name in _STEP_NEEDED]
+_TIMED_NAMES, _TIMED_TYPES = (*_STEP_NEEDED, "seconds"), [*_STEP_TYPES, float]
+
+
+def _step_of(record: dict[str, Any]) -> Step:
+    """Make a step of its record; one as we write it, with the right types in order, needs no further check."""
+    names, types = tuple(record), [*map(type, record.values())]
+    if (names == _STEP_NEEDED and types == _STEP_TYPES) or (
+        names == _TIMED_NAMES and types == _TIMED_TYPES and 0 <= record["seconds"] <= _LONGEST_SECONDS
+    ):
+        return Step(*record.values())
+    check_record("a step record", record, STEP, _STEP_NEEDED)
+    return Step(**record)
+
+
+def _is_plain_call(record: dict[str, Any]) -> bool:
+    """Check whether a call has the types that ``to_json`` writes, and is valid; others may be valid too."""
+    for name, value in record.items():
+        if type(value) is not _CALL_TYPES.get(name) or (
+            type(value) is int and not 0 <= value <= LARGEST_COUNT
+        ):
+            return False
+    return "purpose" in record and 0 <= record.get("seconds", -1) <= _LONGEST_SECONDS
+
+
+_CALL_TYPES = {name: {TEXT: str, TRUTH: bool, SECONDS: float}.get(kind, int) for name, kind in CALL.items()}
 _OF_INFO = [name for name in _STEP_NEEDED if name not in ("reply", "observation")]
 _TYPES_OF_INFO = [str if STEP[name] is TEXT else bool for name in _OF_INFO]
 
 
 def append_episode(path: Path, episode: Episode) -> None:
-    """Append one line and flush it to the operating system, so that a later crash loses nothing.
+    """Append one line and flush it to disk, so that a later crash loses nothing; see ``append_episodes``."""
+    append_episodes(path, [episode])
+
+
+def append_episodes(path: Path, episodes: Iterable[Episode]) -> None:
+    """Append a line for each episode and flush them together to disk, so that a later crash loses none.
 
     A partial last line of a killed writer (or a full disk) is truncated first: the next line must not be appended to it.
     """
+    lines = b"".join(episode.to_json().encode("ascii") + b"\n" for episode in episodes)
     with open(path, "ab+") as handle:
         _cut_half_line(handle)
-        handle.write(episode.to_json().encode("ascii") + b"\n")
+        handle.write(lines)
         handle.flush()
         os.fsync(handle.fileno())
 
@@ -448,11 +511,136 @@ def read_episodes(path: Path) -> Iterator[Episode]:
         MissingData: the file does not exist.
         BadData: another line is damaged (the message names file and line), or the path is not a regular file.
     """
-    with open(regular_file(path), encoding="utf-8", errors="backslashreplace") as handle:
+    for _, episode in located_episodes(path):
+        yield episode
+
+
+def located_episodes(path: Path) -> Iterator[tuple[int, Episode]]:
+    """Iterate over the episodes of a file, each with the byte at which its line begins; see ``read_episodes``."""
+    for number, place, line in _lines(path):
+        yield place, _parsed(path, number, line)
+
+
+def episode_of_line(path: Path, wanted: int) -> Episode:
+    """Read the episode of one line, from 1.
+
+    Raises:
+        MissingData: the file does not exist.
+        BadData: the line is damaged, or there is none of this number.
+    """
+    number = 0
+    for number, _, line in _lines(path):
+        if number == wanted:
+            return _parsed(path, number, line)
+    raise BadData(f"{path} has {number} lines of episodes, and no line {wanted}")
+
+
+def episode_at(path: Path, place: int) -> Episode | None:
+    """Read the episode whose line begins at a byte; None if none does, as in a file that has changed."""
+    with open(regular_file(path), "rb") as handle:
+        handle.seek(place)
+        line = handle.readline()
+    try:
+        return Episode.from_json(line.decode("utf-8", "backslashreplace")) if line.endswith(b"\n") else None
+    except BadData:
+        return None
+
+
+class Head(NamedTuple):
+    """Facts of a record that can be read without its steps.
+
+    Attributes:
+        line: line of the file, from 1.
+        env: Gymnasium id.
+        tier: data tier.
+        task: task id.
+        split: its split.
+        rules_version: rules version of the environment.
+        agent: name of the agent.
+        success: True if the task was solved.
+        ended: how the episode ended, one of ``ENDS``.
+        sample: number of the episode among those of the same task.
+        panel: name and hash of the evaluation set, "" if none.
+    """
+
+    line: int
+    env: str
+    tier: str
+    task: str
+    split: str
+    rules_version: str
+    agent: str
+    success: bool
+    ended: str
+    sample: int
+    panel: str
+
+    @classmethod
+    def of(cls, line: int, episode: Episode) -> Head:
+        """Take the head of an episode."""
+        return cls(line, *(_shared(getattr(episode, name)) for name in cls._fields[1:]))
+
+
+def _shared(value: Any) -> Any:
+    """Return the one copy of a text that thousands of records share."""
+    return sys.intern(value) if type(value) is str else value
+
+
+def read_heads(path: Path) -> Iterator[Head]:
+    """Iterate over the heads of a file's records, some ten times as fast as ``read_episodes``.
+
+    The fields before the steps are validated. A line that is not in our own form is read whole.
+
+    Raises:
+        MissingData: the file does not exist.
+        BadData: see ``read_episodes``; damage to steps is not noticed.
+    """
+    for number, _, line in _lines(path):
+        record = _head(line)
+        if record is None:
+            yield Head.of(number, _parsed(path, number, line))
+            continue
+        try:
+            _check_episode(record)
+        except BadData as error:
+            raise BadData(f"{path}, line {number}: {error}") from error
+        yield Head(number, *[_shared(record[name]) for name in Head._fields[1:]])
+
+
+_BEFORE_STEPS, _BEFORE_PANEL, _BEFORE_SCHEMA = b', "steps": [', b', "panel": "', b', "schema": '
+_DECODER = json.JSONDecoder()
+
+
+def _head(line: bytes) -> dict[str, Any] | None:
+    """Parse the fields before the steps, and the panel; None if the line is not as ``to_json`` writes it."""
+    # These marks are never inside a text, where a quotation mark is escaped.
+    end, last = line.find(_BEFORE_STEPS), line.rfind(_BEFORE_SCHEMA)
+    if end < 0 or line[last + len(_BEFORE_SCHEMA) :] != b"%d}\n" % SCHEMA_VERSION:
+        return None
+    try:
+        record = json.loads(line[:end] + b"}")
+        at = line.rfind(_BEFORE_PANEL, end)
+        start = at + len(_BEFORE_PANEL) - 1
+        record["panel"] = "" if at < 0 else _DECODER.raw_decode(line[start : start + 1000].decode("ascii"))[0]
+    except (ValueError, RecursionError):
+        return None
+    record["steps"] = []
+    return record if isinstance(record, dict) and record.keys() >= {*Head._fields[1:]} else None
+
+
+def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Iterate over the whole lines of a file: number from 1, byte at which it begins, and the line."""
+    place = 0
+    with open(regular_file(path), "rb") as handle:
         for number, line in enumerate(handle, start=1):
-            if not line.endswith("\n"):
+            if not line.endswith(b"\n"):
                 return
-            try:
-                yield Episode.from_json(line)
-            except BadData as error:
-                raise BadData(f"{path}, line {number}: {error}") from error
+            yield number, place, line
+            place += len(line)
+
+
+def _parsed(path: Path, number: int, line: bytes) -> Episode:
+    try:
+        return Episode.from_json(line.decode("utf-8", "backslashreplace"))
+    except BadData as error:
+        raise BadData(f"{path}, line {number}: {error}") from error

@@ -21,7 +21,7 @@ from tstar_envs.cli.console import make_env
 from tstar_envs.redaction import encodable, encodable_parts, printable
 from tstar_envs.tools import inert, reply_to_call
 
-pytest.importorskip("openai")
+pytest.importorskip("aiohttp")
 JSON = {"Content-Type": "application/json"}
 UP = _call("c1", "move", '{"direction": "Up"}')
 

@@ -14,7 +14,7 @@ from tstar_envs.cli.console import make_env
 from tstar_envs.evaluation.runner import play_episode
 from tstar_envs.tools import BadCall, action_of
 
-pytest.importorskip("openai")
+pytest.importorskip("aiohttp")
 MOVE = "Thought: I go.\nAction: Up"
 
 

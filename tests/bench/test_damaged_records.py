@@ -21,7 +21,7 @@ from tstar_envs.evaluation.log import ResultFile, read_recorded
 from tstar_envs.evaluation.replay import recordings, replay
 from tstar_envs.evaluation.report.loading import read_evaluation
 from tstar_envs.evaluation.runner import play_episode
-from tstar_envs.record import FAILURES
+from tstar_envs.record import FAILURES, Head, read_heads
 
 ENTRY = find_entry("sokoban-easy")
 PRICES = read_prices(None)
@@ -140,6 +140,27 @@ def damaged_files(records: list[dict[str, Any]], share: int) -> Iterator[tuple[s
         yield f"two {number}", f"{lines[1]}\n{json.dumps(damaged)}\n"
 
 
+def same_in_another_order(path: Path, wanted: list[Episode] | None) -> None:
+    """Records in another order of fields, which are checked field by field, are valid exactly if these are."""
+
+    def turned(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: turned(inner) for name, inner in reversed(value.items())}
+        return [turned(inner) for inner in value] if isinstance(value, list) else value
+
+    other = path.with_name("other.jsonl")
+    try:
+        lines = [json.dumps(turned(json.loads(line))) for line in path.read_text().splitlines()]
+    except (ValueError, RecursionError):  # damaged as JSON
+        return
+    other.write_text("\n".join(lines) + "\n")
+    if wanted is None:
+        with pytest.raises(BadData, match="line [12]: "):
+            list(read_episodes(other))
+    else:
+        assert list(read_episodes(other)) == wanted
+
+
 @pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_damaged_file_is_read_or_named(share: int, records: list[dict[str, Any]], tmp_path: Path) -> None:
     path = tmp_path / "e.jsonl"
@@ -159,7 +180,16 @@ def test_a_damaged_file_is_read_or_named(share: int, records: list[dict[str, Any
             for use in (read_recorded, partial(read_evaluation, prices=PRICES)):
                 with pytest.raises(BadData, match="line [12]"):
                     use(path)
+            if not counted % 3:
+                same_in_another_order(path, None)
+            try:  # damage behind the head shows once the episode is read
+                assert len(list(read_heads(path))) == 2, what
+            except BadData as named:
+                assert re.match(rf"{re.escape(str(path))}, line [12]: ", str(named)), what
             continue
+        assert list(read_heads(path)) == [Head.of(n, episode) for n, episode in enumerate(episodes, 1)], what
+        if not counted % 3:
+            same_in_another_order(path, episodes)
         try:
             for episode in episodes:
                 assert 0 <= episode.reward <= 1 and episode.ended in ("terminated", "truncated", "error"), (

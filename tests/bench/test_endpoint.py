@@ -16,7 +16,7 @@ from tstar_envs.envs.sokoban.env import SokobanEnv
 from tstar_envs.evaluation.runner import BrokenRun, Setting, Worker, play_missing
 from tstar_envs.evaluation.stats import summarise
 
-pytest.importorskip("openai")
+pytest.importorskip("aiohttp")
 ENTRY = find_entry("sokoban-easy")
 MOVE = "Thought: I go.\nAction: Up"
 UNAVAILABLE = Raw(503, b'{"error": {"message": "overloaded"}}', {"Content-Type": "application/json"})

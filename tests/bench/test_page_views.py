@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -327,6 +328,28 @@ def test_the_page_keeps_the_same_tasks_of_all_and_those_that_differ_first(tmp_pa
     assert browsable(boards_of(c, a, b), 4).data["settings"][0]["tasks"][0]["name"] == names[0], (
         "whatever the order of the files"
     )
+
+
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
+    boards = boards_of(write(tmp_path / "a.jsonl", tasks(5, 2)))
+    lines = (tmp_path / "a.jsonl").read_text().splitlines()
+    for changed in (lines[::-1], [line[1:] for line in lines], []):
+        (tmp_path / "a.jsonl").write_text("".join(line + "\n" for line in changed))
+        with pytest.raises(BadData, match=r"a\.jsonl has changed while it was read"):
+            browsable(boards, 4)
+
+
+def test_a_large_file_is_read_in_little_memory(tmp_path: Path) -> None:
+    """Less than a third of its size; the episodes themselves would take twice their size."""
+    steps = [step(f"go {n}" + "y" * 1000) for n in range(20)]
+    path = write(tmp_path / "a.jsonl", [replace(e, steps=steps) for e in tasks(150, 3)])
+    read(path)
+    tracemalloc.start()
+    try:
+        read(path)
+        assert tracemalloc.get_traced_memory()[1] < path.stat().st_size / 3
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_bound_on_the_data_is_kept_and_named(tmp_path: Path) -> None:

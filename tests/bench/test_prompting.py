@@ -14,7 +14,7 @@ from tstar_envs.agents.llm import BEGIN_QUERY, BEGIN_RESULT, END_QUERY, END_RESU
 from tstar_envs.cli.console import make_env
 from tstar_envs.evaluation.runner import play_episode
 
-pytest.importorskip("openai")
+pytest.importorskip("aiohttp")
 
 
 def play(url: str, env: str, method: str, task: int = 0, **options: Any) -> Episode:

@@ -13,7 +13,7 @@ from tstar_envs import UnknownOption
 from tstar_envs.agents.base import ENDPOINT, MODEL
 from tstar_envs.agents.endpoint import Dialect, Endpoint, Refusal
 
-pytest.importorskip("openai")
+pytest.importorskip("aiohttp")
 MOVE = "Thought: I go.\nAction: Up"
 JSON = {"Content-Type": "application/json"}
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tstar_envs import Episode, InfrastructureError, RetrieverError, UnknownOption, find_entry
+from tstar_envs import Episode, InfrastructureError, RetrieverError, UnknownOption, WriteFailed, find_entry
 from tstar_envs.agents import load_agent, more_agents
-from tstar_envs.agents.base import AGENT, ENVIRONMENT, Call, bind_agent, failure, failure_of
+from tstar_envs.agents.base import AGENT, ENVIRONMENT, Call, FunctionAgent, bind_agent, failure, failure_of
 from tstar_envs.envs.search_qa.search import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.envs.sokoban.env import SokobanEnv
@@ -302,3 +302,88 @@ def test_privileged_agents_and_environments_share_a_thread() -> None:
         episode.success for episode in play_all(workers(3, "oracle", Spying), Setting(ENTRY, "n"), keys(6))
     )
     assert len(seen) == 1 and threading.get_ident() not in seen
+
+
+class Waiting:
+    """Waits on the event loop for its replies, and notes the threads of the process."""
+
+    most = 0
+
+    def reset(self, observation: str, info: dict[str, Any]) -> None:
+        Waiting.most = max(Waiting.most, threading.active_count())
+
+    async def act(self, observation: str, info: dict[str, Any]) -> str:
+        await asyncio.sleep(0.005)
+        Waiting.most = max(Waiting.most, threading.active_count())
+        return "Left"
+
+
+@pytest.mark.parametrize("kind", ["an agent", "a function"])
+def test_agents_that_wait_on_the_loop_need_no_thread_each(kind: str) -> None:
+    """One thread for the environments, one for the records, and one for calls of their methods that are no coroutines."""
+    before, Waiting.most = threading.active_count(), 0
+    agents = [Waiting() if kind == "an agent" else FunctionAgent(Waiting().act) for _ in range(60)]
+    found = [Worker(SokobanEnv(horizon=3), agent) for agent in agents]
+    written: list[Episode] = []
+    played = list(play_all(found, Setting(ENTRY, "n"), keys(60), record=written.extend))
+    assert len(played) == len(written) == 60
+    assert Waiting.most <= before + (3 if kind == "an agent" else 2)
+
+
+class BlocksAtReset:
+    """Waits on the loop, but its reset blocks."""
+
+    def reset(self, observation: str, info: dict[str, Any]) -> None:
+        time.sleep(0.1)
+
+    async def act(self, observation: str, info: dict[str, Any]) -> str:
+        return "Left"
+
+
+def test_methods_that_block_get_as_many_threads_as_they_need() -> None:
+    found = [Worker(SokobanEnv(horizon=1), BlocksAtReset()) for _ in range(32)]
+    began = time.perf_counter()
+    assert len(list(play_all(found, Setting(ENTRY, "n"), keys(32)))) == 32
+    assert time.perf_counter() - began < 1.6, "one after the other takes 3.2 s"
+
+
+def test_an_episode_is_handed_over_once_it_is_written_and_groups_are_written_together() -> None:
+    written: list[str] = []
+    groups: list[int] = []
+
+    def record(episodes: list[Episode]) -> None:
+        time.sleep(0.03)
+        assert threading.current_thread() is not threading.main_thread()
+        groups.append(len(episodes))
+        written.extend(episode.task for episode in episodes)
+
+    found = workers(12, "own_agents:SlowAsync", horizon=1)
+    for episode in play_all(found, Setting(ENTRY, "n"), keys(48), record=record):
+        assert episode.task in written
+    assert sum(groups) == len(set(written)) == 48 and len(groups) < 24
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_record_that_cannot_be_written_ends_the_run(count: int) -> None:
+    written: list[Episode] = []
+
+    def record(episodes: list[Episode]) -> None:
+        if len(written) > 5:
+            raise WriteFailed("no room")
+        written.extend(episodes)
+
+    played = []
+    with pytest.raises(WriteFailed, match="no room"):
+        for episode in play_all(
+            workers(count, "own_agents:Full", horizon=1), Setting(ENTRY, "n"), keys(30), record=record
+        ):
+            played.append(episode)
+    assert 5 < len(written) < 12 and {e.task for e in played} <= {e.task for e in written}
+
+
+def test_a_record_that_raises_anything_ends_the_run_at_once() -> None:
+    def record(episodes: list[Episode]) -> None:
+        raise TypeError("not JSON")
+
+    with pytest.raises(TypeError, match="not JSON"):
+        list(play_all(workers(3, "own_agents:Full"), Setting(ENTRY, "n"), keys(6), record=record))

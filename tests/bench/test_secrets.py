@@ -33,7 +33,7 @@ from tstar_envs.redaction import (
     redacted_parts,
 )
 
-pytest.importorskip("openai")
+pytest.importorskip("aiohttp")
 ROOT = Path(__file__).parents[2]
 KEY = "sk-proj-Q8xA71mmTESTKEYz0-_pL44"
 MOVE = "Thought: I go.\nAction: Up"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tstar_envs import Episode, Step
-from tstar_envs.evaluation.stats import cluster_bootstrap, summarise, wilson
+from tstar_envs.evaluation.stats import Figures, cluster_bootstrap, figures_of, summarise, wilson
 
 
 def episode(
@@ -63,6 +63,19 @@ def test_bootstrap_follows_the_clusters() -> None:
     assert low < sum(map(sum, alike)) / 2000 < high
 
 
+@pytest.mark.parametrize("clusters", [1, 3, 500, 70_000])
+def test_draws_in_blocks_are_those_one_at_a_time(clusters: int) -> None:
+    draw = random.Random(clusters)
+    values = [[draw.random() for _ in range(draw.randint(1, 3))] for _ in range(clusters)]
+    sums, sizes = np.array([sum(v) for v in values]), np.array([float(len(v)) for v in values])
+    generator = np.random.Generator(np.random.Philox(key=12345))
+    means = []
+    for _ in range(300 if clusters < 1000 else 3):
+        chosen = generator.integers(0, clusters, clusters)
+        means.append(sums[chosen].sum() / sizes[chosen].sum())
+    assert cluster_bootstrap(values, draws=len(means)) == tuple(np.quantile(means, [0.025, 0.975]))
+
+
 def test_the_bootstrap_covers_the_mean_as_often_as_it_says() -> None:
     generator = np.random.default_rng(0)
     intervals = [
@@ -101,3 +114,13 @@ def test_several_samples_give_a_clustered_interval() -> None:
 def test_nothing_but_errors() -> None:
     summary = summarise([episode("a", False, "error")])
     assert (summary.episodes, summary.errors, summary.success, summary.wilson) == (0, 1, None, None)
+
+
+def test_figures_give_what_the_episodes_give() -> None:
+    episodes = [episode(f"t{n % 4}", bool(n % 3), valid=n, invalid=n % 5) for n in range(12)]
+    episodes.append(episode("t9", False, "error"))
+    taken = [Figures.of(one) for one in episodes]
+    assert summarise(taken) == summarise(episodes) == summarise(figures_of(taken))
+    summary = summarise(taken)
+    assert (summary.steps, summary.extra) == ((66 + 21) / 12, {"f1": 0.5}) and summary.errors == 1
+    assert summary.invalid == 21 / 87

@@ -307,6 +307,20 @@ def test_other_settings_are_refused(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "r.jsonl").read_bytes() == before
 
 
+def test_damage_behind_a_head_is_named_at_the_end_and_nothing_is_lost(run: Run, tmp_path: Path) -> None:
+    """To resume a file its heads are enough, which are read fast; the table of results needs its steps."""
+    assert run(*base("--agent", "random", "--tasks", "2", "--out", "o.jsonl")).returncode == 0
+    path = tmp_path / "o.jsonl"
+    lines = path.read_text().splitlines()
+    record = json.loads(lines[0])
+    record["steps"][0]["action_valid"] = "yes"
+    path.write_text(f"{json.dumps(record)}\n{lines[1]}\n")
+    done = run(*base("--agent", "random", "--tasks", "4", "--out", "o.jsonl"))
+    assert done.returncode == 2 and "o.jsonl, line 1: not a step record: 'action_valid'" in done.stderr
+    assert done.stderr.count("\n") == 1 and "resuming: 2 of 4" in done.stdout
+    assert path.read_text().splitlines()[1] == lines[1] and path.read_text().count("\n") == 4
+
+
 def test_full_disk_loses_nothing(run: Run, tmp_path: Path) -> None:
     (tmp_path / "limited.py").write_text(
         "def act(observation, info):\n    return 'finish[' + 'x' * 900 + ']'\n"

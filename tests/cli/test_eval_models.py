@@ -15,7 +15,7 @@ from cli_process import COMMAND, ENVIRONMENT, Call, Run, call_main, require_one_
 import tstar_envs
 from tstar_envs import read_episodes
 
-pytest.importorskip("openai")
+pytest.importorskip("aiohttp")
 MOVE = "Thought: I go.\nAction: Up"
 PROGRAM = """
 import json, sys
@@ -67,6 +67,37 @@ def test_killed_and_resumed_nothing_is_lost_or_played_twice(run: Run, tmp_path: 
     assert len({(e.task, e.sample) for e in episodes}) == len(episodes) == 40 and all(
         len(e.calls) == len(e.steps) == 4 for e in episodes
     )
+
+
+SHOWING = """
+import os, sys
+import tstar_envs
+from tstar_envs.agents import ModelOptions
+
+def show(run, episode):
+    if episode is not None:
+        os.write(1, f"{episode.task}\\n".encode())
+
+tstar_envs.evaluate("chat", "sokoban-easy", samples=1, concurrency=48, options={"horizon": 1}, out="k.jsonl",
+                    model=ModelOptions("m", sys.argv[1]), callback=show)
+"""
+
+
+def test_what_was_shown_when_it_was_killed_is_on_disk(tmp_path: Path) -> None:
+    """Episodes that end together are written together, and shown only then."""
+    (tmp_path / "showing.py").write_text(SHOWING)
+    with (
+        serving(lambda body, number: MOVE, delay=0.02) as served,
+        subprocess.Popen(
+            [sys.executable, "showing.py", served.url], cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE
+        ) as process,
+    ):
+        assert process.stdout is not None
+        shown = [process.stdout.readline() for _ in range(60)]
+        process.send_signal(signal.SIGKILL)
+        shown += process.stdout.readlines()
+    tasks = {line.decode().strip() for line in shown}
+    assert len(tasks) >= 60 and tasks <= {episode.task for episode in read_episodes(tmp_path / "k.jsonl")}
 
 
 def test_ctrl_c_ends_requests_that_never_answer(tmp_path: Path) -> None:

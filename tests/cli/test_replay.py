@@ -406,6 +406,35 @@ def test_what_cannot_be_played_is_listed_apart_from_what_differs(
     assert out.splitlines()[-1] == "0 of 3 recordings are unchanged (0 steps played); 3 could not be played"
 
 
+def test_one_episode_is_replayed_alone(call: Call) -> None:
+    assert (
+        call("eval", "--env", "sokoban-easy", "--agent", "random", "--tasks", "4", "--out", "o.jsonl")[0] == 0
+    )
+    edit(Path("o.jsonl"), lambda records: records[2]["steps"][1].update(observation="another"))
+    report, found = different(call, "--episode", "3")
+    assert (report["recordings"], [one["line"] for one in found]) == (1, [3])
+    lines = Path("o.jsonl").read_text().splitlines()
+    Path("o.jsonl").write_text("\n".join(["damaged", *lines[1:]]) + "\n")
+    report, found = different(call, "--episode", "2")
+    assert report["recordings"] == 1 and not found, "the others are not read"
+    for said, number in (("at least 1", "0"), ("no line 5", "5"), ("line 1: not an episode", "1")):
+        code, _, err = call("replay", "o.jsonl", "--episode", number)
+        assert code == 2 and said in err and err.count("\n") == 1
+    code, _, err = call("replay", "o.jsonl", "--episode", "2", "--env", "hotpotqa")
+    assert code == 2 and "o.jsonl, line 2 holds no episode of tstar/HotpotQA" in err
+
+
+def test_lines_are_those_of_the_file_where_one_environment_is_chosen(call: Call) -> None:
+    for env in ("blocksworld-stack", "sokoban-easy"):
+        out = f"{env}.jsonl"
+        assert call("eval", "--env", env, "--agent", "random", "--tasks", "2", "--out", out)[0] == 0
+    edit(Path("sokoban-easy.jsonl"), lambda records: records[1]["steps"][0].update(observation="another"))
+    whole = Path("blocksworld-stack.jsonl").read_text() + Path("sokoban-easy.jsonl").read_text()
+    Path("o.jsonl").write_text(whole)
+    report, found = different(call, "--env", "sokoban-easy")
+    assert report["recordings"] == 2 and [one["line"] for one in found] == [4]
+
+
 def test_refusals(call: Call) -> None:
     def refused(said: str, *arguments: str) -> None:
         code, _, err = call("replay", *arguments)

@@ -46,7 +46,7 @@ def test_a_page_of_real_evaluations(folder: Path) -> None:
 
 
 def test_an_agent_behind_an_endpoint(folder: Path, call: Call, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("openai")
+    pytest.importorskip("aiohttp")
 
     def answer(body: Body, number: int) -> str:
         return (

@@ -21,7 +21,17 @@ from tstar_envs import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("torch", "faiss", "transformers", "openai", "requests", "bm25s", "retriever", "tstar_train")
+HEAVY = (
+    "torch",
+    "faiss",
+    "transformers",
+    "aiohttp",
+    "openai",
+    "requests",
+    "bm25s",
+    "retriever",
+    "tstar_train",
+)
 
 
 @pytest.mark.parametrize("statement", ["import tstar_envs", "import tstar_envs.__main__"])

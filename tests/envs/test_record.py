@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tstar_envs import BadData, Episode, Step, append_episode, read_episodes
+from tstar_envs.record import Head, append_episodes, episode_at, episode_of_line, located_episodes, read_heads
 
 
 def make_episode(task: str = "t0", reply: str = "Action: x") -> Episode:
@@ -79,3 +80,56 @@ def test_newer_schema_is_refused() -> None:
     record = json.loads(make_episode().to_json()) | {"schema": 99}
     with pytest.raises(BadData, match="schema 99"):
         Episode.from_json(json.dumps(record))
+
+
+def test_episodes_written_together_are_one_flush_and_as_many_lines(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    path.write_text('{"half')
+    append_episodes(path, [make_episode(f"t{n}") for n in range(3)])
+    append_episodes(path, [])
+    assert [e.task for e in read_episodes(path)] == ["t0", "t1", "t2"]
+
+
+def test_an_episode_is_found_by_its_line_and_by_its_byte(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    append_episodes(path, [make_episode(task, "東" * n) for n, task in enumerate("abc")])
+    places = [place for place, _ in located_episodes(path)]
+    assert [episode_at(path, place) for place in places] == list(read_episodes(path))
+    assert episode_of_line(path, 3).task == "c"
+    assert episode_at(path, places[1] + 1) is None and episode_at(path, 10**6) is None
+    with pytest.raises(BadData, match="has 3 lines of episodes, and no line 4"):
+        episode_of_line(path, 4)
+    path.write_text("damaged\n" + path.read_text())
+    assert episode_of_line(path, 4).task == "c", "the others are not read"
+    with pytest.raises(BadData, match="line 1"):
+        episode_of_line(path, 1)
+
+
+MARKS = '", "steps": [{"x": 1}], "panel": "no", "schema": 2}'
+
+
+def test_heads_are_those_of_the_episodes_whatever_the_texts_hold(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    episodes = [make_episode(f"t{MARKS}", MARKS), make_episode("\ud800 東"), make_episode("t2")]
+    episodes[0].instruction = episodes[0].first_observation = episodes[0].error = MARKS
+    episodes[0].extra = {"kind": MARKS, "steps": [1, {"steps": []}], "panel": "extra"}
+    episodes[0].panel = 'v1 "quoted\\" 0123'
+    episodes[1].steps, episodes[1].ended, episodes[1].success = [], "error", False
+    episodes[2].panel, episodes[2].calls = "v1 x", [{"purpose": "act", "seconds": 1.0, "text": MARKS}]
+    append_episodes(path, episodes)
+    wanted = [Head.of(line, episode) for line, episode in enumerate(episodes, start=1)]
+    assert list(read_heads(path)) == wanted
+    # Not as we write it: other spaces, another order, an older schema.
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = [json.dumps(dict(reversed(record.items())), separators=(",", ":")) for record in records]
+    path.write_text("\n".join(lines) + '\n{"half')
+    assert list(read_heads(path)) == wanted and list(read_episodes(path)) == episodes
+    path.write_text("".join(json.dumps({**record, "schema": 1}) + "\n" for record in records))
+    assert list(read_heads(path)) == wanted
+
+
+def test_a_head_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    path.write_text(make_episode().to_json().replace('"schema": 2', '"schema": 99') + "\n")
+    with pytest.raises(BadData, match="line 1: episode of schema 99"):
+        list(read_heads(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,11 +25,15 @@ class Served:
         url: for ``base_url``.
         requests: the bodies, in the order they came.
         at_once: how many requests were being answered when each came, itself included, in the order of ``requests``.
+        headers: those of each request, with lower-case names.
+        connections: how many were opened.
     """
 
     url: str = ""
     requests: list[Body] = field(default_factory=list)
     at_once: list[int] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    connections: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,23 +93,32 @@ def streamed(text: str) -> Raw:
 
 
 @contextmanager
-def serving(answer: Callable[[Body, int], str | Raw], delay: float = 0.0) -> Iterator[Served]:
+def serving(
+    answer: Callable[[Body, int], str | Raw], delay: float = 0.0, tls: ssl.SSLContext | None = None
+) -> Iterator[Served]:
     """Serve chat completions.
 
     Args:
         answer: from the request's body and its number (from 0) to the message, or to an answer as it is sent.
         delay: seconds each request takes.
+        tls: serve HTTPS.
     """
     served, lock, active = Served(), threading.Lock(), [0]
 
     class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
+        def setup(self) -> None:
+            with lock:
+                served.connections += 1
+            super().setup()
+
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             with lock:
                 number = len(served.requests)
                 served.requests.append(body)
+                served.headers.append({name.lower(): value for name, value in self.headers.items()})
                 active[0] += 1
                 served.at_once.append(active[0])
             try:
@@ -138,10 +152,15 @@ def serving(answer: Callable[[Body, int], str | Raw], delay: float = 0.0) -> Ite
         request_queue_size = 256
         daemon_threads = True
 
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A client that does not trust our certificate goes away."""
+
     server = Server(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    served.url = f"http://127.0.0.1:{server.server_port}/v1"
+    served.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}/v1"
     try:
         yield served
     finally:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
+from array import array
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
 
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import EnvironmentFailed, TStarError, UnknownOption
@@ -104,16 +107,39 @@ class Call:
 
     def record(self) -> dict[str, Any]:
         """Convert to an entry of an episode's ``calls``, without fields that have their default value."""
-        plain = Call(self.purpose, self.seconds)
-        kept = ("purpose", "seconds", "step")
+        found = {name: getattr(self, name) for name in self.__slots__}
         return {
-            name: value
-            for name, value in asdict(self).items()
-            if name in kept or value != getattr(plain, name)
+            name: value for name, value in found.items() if name not in _DEFAULTS or value != _DEFAULTS[name]
         }
 
 
-@dataclass(frozen=True)
+# Values that an entry leaves out.
+_DEFAULTS = {f.name: f.default for f in fields(Call) if f.default is not MISSING and f.name != "step"}
+
+
+class Seconds(array):  # type: ignore[type-arg]
+    """Durations in seconds, of eight bytes each; equal to every sequence of the same numbers."""
+
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence | array) and tuple(self) == tuple(other)
+
+    @classmethod
+    def joined(cls, parts: Iterable[Sequence[float]]) -> Seconds:
+        """Join durations, sorted."""
+        parts = [part for part in parts if part]
+        whole = np.empty(sum(map(len, parts)))
+        end = 0
+        for part in parts:
+            whole[end : (end := end + len(part))] = part
+        whole.sort()
+        found = cls("d")
+        found.frombytes(whole.data.cast("B") if len(whole) else b"")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Totals over a number of requests.
 
@@ -135,9 +161,20 @@ class Usage:
     output_tokens: int
     cached_tokens: int
     retries: int
-    seconds: tuple[float, ...]
+    seconds: Sequence[float]
     cut: int = 0
     miscounted: int = 0
+
+    @classmethod
+    def joined(cls, parts: Iterable[Usage]) -> Usage:
+        """Sum several totals."""
+        parts = list(parts)
+        sums = {
+            name: sum(getattr(part, name) for part in parts)
+            for name in cls.__dataclass_fields__
+            if name != "seconds"
+        }
+        return cls(**sums, seconds=Seconds.joined(part.seconds for part in parts))
 
     def percentile(self, share: float) -> float | None:
         """Compute a latency percentile (nearest rank) for ``share`` in [0, 1]; None without requests."""
@@ -161,35 +198,55 @@ def plausible_count(value: Any) -> int | None:
 
 def tokens_of(call: Mapping[str, Any]) -> tuple[int, int, int] | None:
     """Read the input, output and cached tokens of a recorded call; None if unknown."""
-    given, answered = plausible_count(call.get("input_tokens")), plausible_count(call.get("output_tokens"))
-    if given is None or answered is None:
+    given, answered, cached = (
+        call.get("input_tokens"),
+        call.get("output_tokens"),
+        call.get("cached_tokens", 0),
+    )
+    if not (type(given) is type(answered) is type(cached) is int):
+        given, answered, cached = map(plausible_count, (given, answered, cached))
+    if given is None or answered is None or not 0 <= given <= MOST_TOKENS or not 0 <= answered <= MOST_TOKENS:
         return None
-    return given, answered, min(given, plausible_count(call.get("cached_tokens")) or 0)
+    return given, answered, min(given, cached) if cached and 0 <= cached <= MOST_TOKENS else 0
 
 
 def total(calls: Iterable[Mapping[str, Any]]) -> Usage:
     """Sum the usage over the ``calls`` of episodes."""
-    calls = list(calls)
-    counted = [tokens for call in calls if (tokens := tokens_of(call)) is not None]
+    number = counted = given = answered = cached = retries = cut = miscounted = 0
+    seconds = []
+    for call in calls:
+        number += 1
+        if (tokens := tokens_of(call)) is not None:
+            counted += 1
+            given, answered, cached = given + tokens[0], answered + tokens[1], cached + tokens[2]
+        retries += call.get("tries", 1) - 1
+        cut += str(call.get("finish", "")).lower() in _CUT
+        miscounted += call.get("miscounted") is True
+        seconds.append(float(call["seconds"]))
+    seconds.sort()
     return Usage(
-        calls=len(calls),
-        uncounted=len(calls) - len(counted),
-        input_tokens=sum(tokens[0] for tokens in counted),
-        output_tokens=sum(tokens[1] for tokens in counted),
-        cached_tokens=sum(tokens[2] for tokens in counted),
-        retries=sum(c.get("tries", 1) - 1 for c in calls),
-        seconds=tuple(sorted(float(c["seconds"]) for c in calls)),
-        cut=sum(str(c.get("finish", "")).lower() in _CUT for c in calls),
-        miscounted=sum(c.get("miscounted") is True for c in calls),
+        calls=number,
+        uncounted=number - counted,
+        input_tokens=given,
+        output_tokens=answered,
+        cached_tokens=cached,
+        retries=retries,
+        seconds=Seconds("d", seconds),
+        cut=cut,
+        miscounted=miscounted,
     )
 
 
 Info = dict[str, Any]
 Reply = str | Awaitable[str]
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Agent(Protocol):
     """Agent that plays episodes one after the other. Both methods may be coroutines (``async def``).
+
+    Where episodes are played concurrently, methods that are no coroutines are called in threads, unless they are marked by
+    ``never_waits``.
 
     Example:
         >>> import tstar_envs
@@ -220,18 +277,29 @@ class Agent(Protocol):
         """Reply to an observation."""
 
 
+def never_waits(method: Method) -> Method:
+    """Mark a method of an agent that returns at once: it needs no thread where episodes are played concurrently."""
+    method.never_waits = True  # type: ignore[attr-defined]
+    return method
+
+
 class FunctionAgent:
-    """Wrapper that makes an agent of a function, or of an object without ``reset``."""
+    """Wrapper that makes an agent of a function, or of an object without ``reset``.
+
+    Attributes:
+        function: the wrapped function.
+    """
 
     def __init__(self, act: Callable[[str, Info], Reply]) -> None:
-        self._act = act
+        self.function = act
 
+    @never_waits
     def reset(self, observation: str, info: Info) -> None:
         """Do nothing: a function has no memory."""
 
     def act(self, observation: str, info: Info) -> Reply:
         """Call the function."""
-        return self._act(observation, info)
+        return self.function(observation, info)
 
 
 METHODS = ("bind", "another", "again", "close")

@@ -12,12 +12,12 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from tstar_envs.agents.answers import Answer, Unreadable, error_in, parse_body, read_answer
 from tstar_envs.agents.base import EndpointError
+from tstar_envs.agents.connection import OPENAI, Connections, Response, proxies_said
 from tstar_envs.data.files import MODEL_REPLY_BYTES
 from tstar_envs.errors import BadData, MissingExtra, TStarError, UnknownOption
 from tstar_envs.redaction import (
@@ -28,10 +28,6 @@ from tstar_envs.redaction import (
     keep_secret,
     redacted,
 )
-
-if TYPE_CHECKING:
-    from openai import AsyncOpenAI
-
 
 _TRY_AGAIN = frozenset({408, 409, 425, 429})  # retry on these, and from 500 on
 _READ = 5_000  # characters of an error that are searched
@@ -352,10 +348,7 @@ class Backoff:
 
 
 PATIENCE = 300.0  # longest delay, in seconds, that a server may request (Retry-After)
-_REFUSAL_BYTES = 65_536  # maximum bytes read of an error response
 _EMPTY = "(no text)"  # replaces an empty assistant message, which Mistral and Anthropic reject
-_PROXY_VARIABLES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
-_NETWORK_VARIABLES = (*map(str.lower, _PROXY_VARIABLES), *_PROXY_VARIABLES, "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 class TooLong(TStarError):
@@ -378,7 +371,7 @@ class Endpoint:
 
     Raises:
         UnknownOption: no model, a missing key, invalid numbers, or an unusable URL, proxy or key.
-        MissingExtra: the ``openai`` package is not installed.
+        MissingExtra: the ``aiohttp`` package is not installed.
     """
 
     model: str
@@ -403,23 +396,18 @@ class Endpoint:
         _check_address(base_url)
         _check_key(key, base_url)
         self.fields = _flat_fields(self.fields)
-        try:
-            import openai
-        except ModuleNotFoundError as error:
-            raise MissingExtra("an agent behind an endpoint", error.name or "openai", "bench") from error
         MODEL_REPLY_BYTES.value()  # report an invalid variable now, not in every request
-        self._openai = openai
-        self._make = partial(_make_client, openai, key or "none", base_url, self.timeout)
         try:
-            # Connections belong to the event loop of the first request; none is opened here.
-            self._client: AsyncOpenAI | None = self._make()
+            # No connection is opened here: they belong to the event loop of the first request.
+            self._connections = Connections(base_url, key or "none")
+        except MissingExtra:
+            raise
         except Exception as error:  # noqa: BLE001 - any library may reject a URL, a proxy or a certificate file
-            given = [f"{name}={os.environ[name]}" for name in _NETWORK_VARIABLES if os.environ.get(name)]
             raise UnknownOption(
                 redacted(
-                    f"no connection can be prepared to {_without_name(base_url or 'OpenAI')}: {type(error).__name__}: "
+                    f"no connection can be prepared to {_without_name(base_url or OPENAI)}: {type(error).__name__}: "
                     f"{str(error).rstrip('.')}. Check the address, the proxies and the file of certificates; set are: "
-                    f"{', '.join(given) or 'none of ' + ', '.join(_NETWORK_VARIABLES[-5:])}"
+                    f"{proxies_said()}"
                 )
             ) from None
         self._pauses = Backoff()
@@ -427,18 +415,12 @@ class Endpoint:
 
     async def close(self) -> None:
         """Close the connections; the next request opens new ones."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        await self._connections.close()
 
     @property
     def shown_url(self) -> str:
         """Base URL without name and password, for the record."""
-        return _without_name(str(self._opened().base_url))
-
-    def _opened(self) -> AsyncOpenAI:
-        self._client = self._client or self._make()
-        return self._client
+        return _without_name(self._connections.base_url)
 
     async def ask(
         self, messages: Sequence[Mapping[str, Any]], purpose: str, *, max_tokens: int, **fields: Any
@@ -486,8 +468,10 @@ class Endpoint:
                 body |= {"stream": True, "stream_options": {"include_usage": True}}
             body["messages"] = [_sendable(message) for message in dialect.prepared(messages)]
             try:
-                content, streamed = await self._exchange(encodable_parts(body))
-                completion = parse_body(content, streamed)
+                response = await self._exchange({"model": self.model, **encodable_parts(body)})
+                completion = parse_body(
+                    response.content, "event-stream" in response.headers.get("content-type", "")
+                )
                 error = error_in(completion)
                 if error is None:
                     return completion, sent
@@ -501,35 +485,22 @@ class Endpoint:
             if not learned:
                 raise self._unusable(refusal, body)
 
-    async def _exchange(self, body: dict[str, Any]) -> tuple[bytes, bool]:
-        """Receive the bytes of a response, within the size limit, and whether it is a stream."""
-        openai = self._openai
-        content = bytearray()
+    async def _exchange(self, body: dict[str, Any]) -> Response:
+        """Receive a response of a status below 400, within the size limit."""
+        sent = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
         try:
-            # The client's own timeout restarts with every byte received.
             async with asyncio.timeout(self.timeout):
-                # Everything goes into extra_body: fields unknown to this version of the client are sent unchanged, and messages are not
-                # checked against its types at each request, which took two thirds of the time.
-                create = self._opened().chat.completions.with_streaming_response.create
-                async with create(model=self.model, messages=[], extra_body=body) as response:
-                    async for piece in response.iter_bytes():
-                        content += piece
-                        MODEL_REPLY_BYTES.check(len(content), "the answer")
-                    streamed = "event-stream" in response.headers.get("content-type", "")
-                    return bytes(content), streamed
-        except _Refused:
-            raise
-        except (TimeoutError, openai.APITimeoutError):
+                response = await self._connections.post(sent)
+        except TimeoutError:
             raise _Unusable(f"no answer within {self.timeout:g} s (--timeout)") from None
         except BadData as error:
             raise _Unusable(f"an unreadable answer: {error}") from None
-        except openai.APIConnectionError as error:
-            if isinstance(error.__cause__, _Refused):  # older clients wrap every exception
-                raise error.__cause__ from None
-            raise _Unusable(f"the connection failed: {_reason(error)}") from None
-        # A connection lost inside a response, or an invalid header or URL: raised by layers below the client.
+        # A refused or lost connection, an unknown certificate, an invalid header: raised by any layer.
         except Exception as error:  # noqa: BLE001
             raise _Unusable(f"the connection failed: {_reason(error)}") from None
+        if response.status >= 400:
+            raise _Refused(_refusal(response))
+        return response
 
     def _unusable(self, refusal: Refusal, sent: Mapping[str, Any]) -> _Unusable:
         wait = refusal.wait
@@ -550,36 +521,21 @@ class _Unusable(Exception):
 
 
 class _Refused(Exception):
-    """Raised instead of letting the client read an error response of any size."""
+    """Error response of the endpoint."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.told())
         self.refusal = refusal
 
 
-def _make_client(openai: Any, key: str, base_url: str | None, timeout: float) -> Any:
-    transport = openai.DefaultAsyncHttpxClient(event_hooks={"response": [_refuse]}, timeout=timeout)
-    return openai.AsyncOpenAI(
-        api_key=key, base_url=base_url, timeout=timeout, max_retries=0, http_client=transport
-    )
-
-
-async def _refuse(response: Any) -> None:
-    """Read an error response up to the size limit."""
-    if response.status_code < 400:
-        return
-    content = bytearray()
-    async for piece in response.aiter_bytes():
-        content += piece
-        if len(content) > _REFUSAL_BYTES:
-            break
-    text = content[:_REFUSAL_BYTES].decode("utf-8", "replace")
+def _refusal(response: Response) -> Refusal:
+    """Parse an error response."""
+    text = response.content.decode("utf-8", "replace")
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
         body = text
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    raise _Refused(Refusal(response.status_code, encodable_parts(body), headers))
+    return Refusal(response.status, encodable_parts(body), response.headers)
 
 
 def _check_address(base_url: str | None) -> None:

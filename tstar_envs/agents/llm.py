@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tstar_envs.agents.answers import Answer, ToolCall, addressed_calls, written_calls
-from tstar_envs.agents.base import ACT, AgentEnv, Call, EndpointError, Info
+from tstar_envs.agents.base import ACT, AgentEnv, Call, EndpointError, Info, never_waits
 from tstar_envs.agents.endpoint import Endpoint, TooLong
 from tstar_envs.errors import UnknownOption
 from tstar_envs.react import ANY_CUE, bracket_content, closing_bracket, parse_reply, render_reply, spoken
@@ -197,6 +197,7 @@ class ChatAgent:
         rules = self._view().prompt()
         return f"{rules}\n\n{TOOLS_NOTE}" if self.options.tools else rules
 
+    @never_waits
     def reset(self, observation: str, info: Info) -> None:
         """Start a conversation."""
         self.observation, self._said, self._wrong = observation, [], ""
@@ -373,6 +374,7 @@ class Reflexion(ReAct):
 
     method = "reflexion"
 
+    @never_waits
     def reset(self, observation: str, info: Info) -> None:
         """Start an attempt; the first attempt at a task clears the reflections."""
         if not info.get("attempt"):
@@ -458,6 +460,7 @@ class SearchO1(ChatAgent):
         }
         return _RULES.format(searches=searches, **marks)
 
+    @never_waits
     def reset(self, observation: str, info: Info) -> None:
         """Start the reasoning."""
         super().reset(observation, info)

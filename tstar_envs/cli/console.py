@@ -19,7 +19,7 @@ from tstar_envs.agents.base import AGENT, ENDPOINT, ENVIRONMENT, KINDS, MODEL, S
 from tstar_envs.core import TextEnv
 from tstar_envs.evaluation.cost import Amount, CostSummary, Estimate, Price, PriceTable, money
 from tstar_envs.evaluation.stats import Summary
-from tstar_envs.record import Episode
+from tstar_envs.record import Episode, Head
 from tstar_envs.redaction import printable
 from tstar_envs.registry import EnvEntry
 from tstar_envs.utils import counted
@@ -71,11 +71,13 @@ class Live:
     """Progress display: a live line on a terminal, else an occasional line on standard error.
 
     Args:
-        finished: number of episodes finished before.
+        finished: episodes finished before, or their heads.
         price: price of the model, None if unknown.
     """
 
-    def __init__(self, wanted: int, finished: Sequence[Episode], price: Price | None, currency: str) -> None:
+    def __init__(
+        self, wanted: int, finished: Sequence[Episode | Head], price: Price | None, currency: str
+    ) -> None:
         console = make_console(stderr=True)
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
         self._progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -32,8 +32,8 @@ from tstar_envs.evaluation.evaluate import (
     Evaluation,
     EvaluationOptions,
     EvaluationRun,
-    evaluate,
     of_suite,
+    play_evaluations,
     prepare,
 )
 from tstar_envs.evaluation.stats import Summary, summarise
@@ -252,8 +252,7 @@ def _run_suite(command: EvalCommand, console: Console, prices: PriceTable) -> in
 
 
 def _evaluate(given: EvaluationOptions, shown: _Shown) -> None:
-    arguments = vars(given) | {"callback": shown}
-    evaluate(arguments.pop("agent"), arguments.pop("env"), **arguments)
+    play_evaluations([given], shown, keep=False)
 
 
 class _Shown:
@@ -276,7 +275,7 @@ class _Shown:
             return
         self.runs.append(run)
         _introduce(run.evaluation, self._console)
-        finished = [episode for episode in run.episodes if episode.ended != "error"]
+        finished = run.finished
         if finished and run.path is not None:
             say(
                 self._console,
@@ -346,7 +345,8 @@ def _introduce(evaluation: Evaluation, console: Console) -> None:
 
 
 def _figures(run: EvaluationRun, prices: PriceTable) -> tuple[Summary, CostSummary]:
-    return summarise(run.episodes), summarise_costs(run.episodes, prices, run.evaluation.given.model.model)
+    figures = run.figures
+    return summarise(figures), summarise_costs(figures, prices, run.evaluation.given.model.model)
 
 
 def _note(costs: CostSummary, command: EvalCommand, console: Console) -> None:
@@ -355,7 +355,7 @@ def _note(costs: CostSummary, command: EvalCommand, console: Console) -> None:
 
 
 def _show_errors(run: EvaluationRun, console: Console) -> None:
-    errors = [episode for episode in run.episodes if episode.ended == "error"]
+    errors = [one for one in run.figures if one.ended == "error"]
     if not errors:
         return
     again = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +18,8 @@ from tstar_envs.data.files import read_json
 from tstar_envs.errors import BadData, UnknownOption
 from tstar_envs.evalset import panel, panel_versions
 from tstar_envs.evaluation.log import recorded_options
-from tstar_envs.evaluation.replay import Change, Replayed, recordings, replay
-from tstar_envs.record import Episode, read_episodes
+from tstar_envs.evaluation.replay import Change, Recording, Replayed, recordings, replay
+from tstar_envs.record import Head, episode_of_line, read_episodes, read_heads
 from tstar_envs.registry import EnvEntry, find_entry, parse_options
 from tstar_envs.utils import counted
 
@@ -44,6 +44,8 @@ class ReplayCommand:
     """Option of the environment that replaces the recorded one; may be repeated."""
     env: str | None = None
     """Environment whose episodes to replay, of a training run on several."""
+    episode: int | None = None
+    """Line of the one episode to replay, from 1; the others are not read."""
     show: int = 10
     """Maximum number of differing episodes to show; the summary counts all."""
     json: bool = False
@@ -63,50 +65,80 @@ def run(command: ReplayCommand, console: Console) -> int:
     """
     if command.show < 0:
         raise UnknownOption(f"--show must be at least 0, got {command.show}")
-    episodes = list(read_episodes(command.file))
-    if not episodes:
-        raise BadData(
-            f"{command.file} holds no episode: give a file that `python -m tstar_envs eval --out FILE` or a training run wrote"
-        )
-    if command.env is not None:
-        chosen = find_entry(command.env).id
-        episodes = [episode for episode in episodes if episode.env == chosen]
-        if not episodes:
-            raise UnknownOption(f"--env {command.env}: {command.file} holds no episode of {chosen}")
-    ids = list(dict.fromkeys(episode.env for episode in episodes))
-    if len(ids) > 1:
-        raise BadData(
-            f"{command.file} mixes episodes of {' and '.join(ids)}: give one file for each, or one of them by --env"
-        )
-    entry = find_entry(ids[0])
-    try:
-        wanted = recordings(episodes)
-    except BadData as error:
-        raise BadData(f"{command.file}, {error}") from error
+    if command.episode is not None and command.episode < 1:
+        raise UnknownOption(f"--episode must be at least 1, the first line, got {command.episode}")
+    heads = _heads(command)
+    entry = find_entry(heads[0].env)
     options, message = _options(command, entry)
-    if "data" not in options and {e.tier for e in episodes} == {"mini"} and entry.has_public_data():
+    if "data" not in options and {head.tier for head in heads} == {"mini"} and entry.has_public_data():
         options["data"] = "mini"  # the public data were installed after the recording
     envs = [
-        make_env(entry, {"split": episodes[0].split, **options})
-        for _ in range(min(SIDE_BY_SIDE, len(wanted)))
+        make_env(entry, {"split": heads[0].split, **options}) for _ in range(min(SIDE_BY_SIDE, len(heads)))
     ]
-    played_on = _played_on(entry, envs[0], episodes)
+    played_on = _played_on(entry, envs[0], heads)
     if not command.json:
-        _introduce(console, command, episodes, options, message, played_on)
-    results = list(replay(envs, entry, wanted))
+        _introduce(console, command, heads, options, message, played_on)
+    counts = dict.fromkeys(("recordings", "as_recorded", "steps"), 0)
+    results = []  # those that differ or failed: the others need no memory
+    for result in replay(envs, entry, _recordings(command, heads)):
+        odd = bool(result.changes or result.failed)
+        counts["recordings"] += 1
+        counts["as_recorded"] += not odd
+        counts["steps"] += result.steps
+        if odd:
+            results.append(result)
     if command.json:
         facts = {
             "format": FORMAT,
             "file": str(command.file),
             "env": entry.id,
             "options": options,
-            **_counts(results),
+            **counts,
         }
         findings = {"recorded": played_on, "different": _facts(results), "failed": _failures(results)}
         console.file.write(json.dumps({**facts, **findings}, indent=1) + "\n")
     else:
-        _show(command, console, results)
-    return 1 if any(result.changes or result.failed for result in results) else 0
+        _show(command, console, results, counts)
+    return 1 if results else 0
+
+
+def _heads(command: ReplayCommand) -> list[Head]:
+    """Read the heads of the episodes to replay, of one environment."""
+    if command.episode is not None:
+        heads = [Head.of(command.episode, episode_of_line(command.file, command.episode))]
+    else:
+        heads = list(read_heads(command.file))
+    if not heads:
+        raise BadData(
+            f"{command.file} holds no episode: give a file that `python -m tstar_envs eval --out FILE` or a training run wrote"
+        )
+    if command.env is not None:
+        chosen = find_entry(command.env).id
+        heads = [head for head in heads if head.env == chosen]
+        if not heads:
+            line = "" if command.episode is None else f", line {command.episode}"
+            raise UnknownOption(f"--env {command.env}: {command.file}{line} holds no episode of {chosen}")
+    ids = list(dict.fromkeys(head.env for head in heads))
+    if len(ids) > 1:
+        raise BadData(
+            f"{command.file} mixes episodes of {' and '.join(ids)}: give one file for each, or one of them by --env"
+        )
+    return heads
+
+
+def _recordings(command: ReplayCommand, heads: Sequence[Head]) -> Iterator[Recording]:
+    """Read the recordings to replay, an episode at a time."""
+    try:
+        if command.episode is not None:
+            yield from recordings([episode_of_line(command.file, command.episode)], [command.episode])
+            return
+        wanted = {head.line for head in heads}
+        for line, episode in enumerate(read_episodes(command.file), start=1):
+            if line in wanted:
+                yield from recordings([episode], [line])
+    except BadData as error:
+        where = str(command.file)
+        raise BadData(f"{error}" if str(error).startswith(where) else f"{where}, {error}") from error
 
 
 def _options(command: ReplayCommand, entry: EnvEntry) -> tuple[dict[str, Any], str]:
@@ -144,17 +176,15 @@ def _of_training(entry: EnvEntry, config: Path, own: dict[str, Any]) -> dict[str
         ) from error
 
 
-def _played_on(
-    entry: EnvEntry, env: TextEnv[Any, Any], episodes: Sequence[Episode]
-) -> dict[str, dict[str, Any]]:
+def _played_on(entry: EnvEntry, env: TextEnv[Any, Any], heads: Sequence[Head]) -> dict[str, dict[str, Any]]:
     """Compare rules version, tier and panel: all recorded values, and the current ones."""
     here = {"rules version": str(env.metadata["rules_version"]), "tier": env.tier}
     recorded = {
-        "rules version": sorted({episode.rules_version for episode in episodes}),
-        "tier": sorted({episode.tier for episode in episodes}),
+        "rules version": sorted({head.rules_version for head in heads}),
+        "tier": sorted({head.tier for head in heads}),
     }
     message = {name: {"recorded": recorded[name], "here": value} for name, value in here.items()}
-    panels = sorted({episode.panel for episode in episodes if episode.panel})
+    panels = sorted({head.panel for head in heads if head.panel})
     if panels:
         version = panels[0].partition(" ")[0]
         now = f"{version} {panel(version)[entry.id].hash}" if version in panel_versions() else "no such panel"
@@ -165,7 +195,7 @@ def _played_on(
 def _introduce(
     console: Console,
     command: ReplayCommand,
-    episodes: Sequence[Episode],
+    heads: Sequence[Head],
     options: dict[str, Any],
     origin: str,
     played_on: dict[str, Any],
@@ -177,15 +207,17 @@ def _introduce(
                 f"{name}: recorded under {' and '.join(facts['recorded'])}, here it is {facts['here']}",
                 "yellow",
             )
-    agents = ", ".join(dict.fromkeys(episode.agent for episode in episodes))
+    agents = ", ".join(dict.fromkeys(head.agent for head in heads))
     shown = ", ".join(f"{name}={value}" for name, value in options.items()) or "defaults"
     say(
         console,
-        f"{command.file}: {counted(len(episodes), 'episode')} of {episodes[0].env} by {agents}; options: {shown} ({origin})",
+        f"{command.file}: {counted(len(heads), 'episode')} of {heads[0].env} by {agents}; options: {shown} ({origin})",
     )
 
 
-def _show(command: ReplayCommand, console: Console, results: Sequence[Replayed]) -> None:
+def _show(
+    command: ReplayCommand, console: Console, results: Sequence[Replayed], counts: Mapping[str, int]
+) -> None:
     different, failed = [r for r in results if r.changes], [r for r in results if r.failed]
     for result in different[: command.show]:
         where = "the reset" if not result.step else f"step {result.step}"
@@ -202,7 +234,6 @@ def _show(command: ReplayCommand, console: Console, results: Sequence[Replayed])
         )
     if len(failed) > command.show:
         say(console, f"... and {len(failed) - command.show} more that could not be played", "dim")
-    counts = _counts(results)
     message = f"{counts['as_recorded']} of {counts['recordings']} recordings are unchanged ({counts['steps']} steps played)"
     if not different and not failed:
         say(console, message, "green")
@@ -214,11 +245,6 @@ def _show(command: ReplayCommand, console: Console, results: Sequence[Replayed])
         else ""
     )
     say(console, f"{message}{what}{f'; {len(failed)} could not be played' if failed else ''}", "red")
-
-
-def _counts(results: Sequence[Replayed]) -> dict[str, int]:
-    same = sum(not result.changes and not result.failed for result in results)
-    return {"recordings": len(results), "as_recorded": same, "steps": sum(result.steps for result in results)}
 
 
 def _name(result: Replayed) -> str:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from tstar_envs.agents.answers import Answer
-from tstar_envs.agents.base import ACT, AgentError, Call, Usage, percentile, tokens_of, total
+from tstar_envs.agents.base import ACT, AgentError, Call, Seconds, Usage, percentile, tokens_of
 from tstar_envs.agents.llm import ChatAgent
 from tstar_envs.core import TextEnv
 from tstar_envs.data.files import PRICES_BYTES, read_text
 from tstar_envs.errors import BadData
 from tstar_envs.evaluation.log import Key
 from tstar_envs.evaluation.runner import Setting, Worker, play_all
+from tstar_envs.evaluation.stats import Figures, figures_of
 from tstar_envs.record import Episode
 from tstar_envs.registry import EnvEntry
 from tstar_envs.utils import counted
@@ -167,7 +168,7 @@ class CostSummary:
 
     usage: Usage
     successes: int
-    reply_seconds: tuple[float, ...]
+    reply_seconds: Sequence[float]
     cost: float | None
     currency: str
     as_of: str
@@ -182,24 +183,25 @@ class CostSummary:
         return percentile(self.reply_seconds, share)
 
 
-def summarise_costs(episodes: Sequence[Episode], prices: PriceTable, model: str | None) -> CostSummary:
+def summarise_costs(
+    episodes: Iterable[Episode | Figures], prices: PriceTable, model: str | None
+) -> CostSummary:
     """Sum the cost of episodes.
 
     Args:
         model: name of the model, None for an agent without one.
     """
-    calls = [call for episode in episodes for call in episode.calls]
+    figures = figures_of(episodes)
+    usage = Usage.joined(one.usage for one in figures)
     price = prices.of_model(model) if model is not None else None
-    # A time of 0 means that it was not measured.
-    earlier = [step.get("seconds") for e in episodes for attempt in e.attempts for step in attempt["steps"]]
-    replies = sorted(
-        seconds for seconds in [*earlier, *(step.seconds for e in episodes for step in e.steps)] if seconds
-    )
+    known = price is not None and usage.calls and not usage.uncounted
     return CostSummary(
-        usage=total(calls),
-        successes=sum(episode.success for episode in episodes),
-        reply_seconds=tuple(replies),
-        cost=price.of(calls) if price is not None and calls else None,
+        usage=usage,
+        successes=sum(one.success for one in figures),
+        reply_seconds=Seconds.joined(one.reply_seconds for one in figures),
+        cost=price.amount(usage.input_tokens, usage.output_tokens, usage.cached_tokens)
+        if price is not None and known
+        else None,
         currency=prices.currency,
         as_of=prices.as_of,
     )
@@ -207,31 +209,16 @@ def summarise_costs(episodes: Sequence[Episode], prices: PriceTable, model: str 
 
 def add_costs(parts: Sequence[CostSummary]) -> CostSummary:
     """Sum several summaries; the cost is known only if it is known for every part with requests."""
-    usages = [part.usage for part in parts]
     costs = [part.cost for part in parts if part.usage.calls]
     known = [cost for cost in costs if cost is not None]
     return CostSummary(
-        usage=Usage(
-            calls=sum(usage.calls for usage in usages),
-            uncounted=sum(usage.uncounted for usage in usages),
-            input_tokens=sum(usage.input_tokens for usage in usages),
-            output_tokens=sum(usage.output_tokens for usage in usages),
-            cached_tokens=sum(usage.cached_tokens for usage in usages),
-            retries=sum(usage.retries for usage in usages),
-            seconds=_merged(usage.seconds for usage in usages),
-            cut=sum(usage.cut for usage in usages),
-            miscounted=sum(usage.miscounted for usage in usages),
-        ),
+        usage=Usage.joined(part.usage for part in parts),
         successes=sum(part.successes for part in parts),
-        reply_seconds=_merged(part.reply_seconds for part in parts),
+        reply_seconds=Seconds.joined(part.reply_seconds for part in parts),
         cost=sum(known) if known and len(known) == len(costs) else None,
         currency=parts[0].currency,
         as_of=parts[0].as_of,
     )
-
-
-def _merged(parts: Iterable[Sequence[float]]) -> tuple[float, ...]:
-    return tuple(sorted(value for part in parts for value in part))
 
 
 def usage_notes(usage: Usage, max_tokens: int | None) -> list[str]:

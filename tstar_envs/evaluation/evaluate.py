@@ -17,11 +17,12 @@ from tstar_envs.core import TextEnv
 from tstar_envs.errors import TStarError, UnknownOption, UnknownTask
 from tstar_envs.evalset import SUITES, panel
 from tstar_envs.evaluation.episode_log import EpisodeLog
-from tstar_envs.evaluation.log import Key, ResultFile, latest, sole_evaluation
+from tstar_envs.evaluation.log import Key, ResultFile, sole_evaluation
 from tstar_envs.evaluation.runner import Setting, Worker, play_missing
+from tstar_envs.evaluation.stats import Figures, figures_of
 from tstar_envs.evaluation.workers import StopRequest, require_handles
 from tstar_envs.foreign import task_ids_of
-from tstar_envs.record import Episode
+from tstar_envs.record import Episode, Head
 from tstar_envs.redaction import redacted_fields
 from tstar_envs.registry import EnvEntry, find_entry
 
@@ -218,21 +219,55 @@ def _named_tasks(named: Sequence[str], ids: Sequence[str], of: str) -> list[str]
 class EvaluationRun:
     """State of a running evaluation: its record file and finished episodes.
 
+    Args:
+        evaluation: what is played.
+        keep: keep the played episodes in memory; without a record file they are kept in any case.
+
     Attributes:
         evaluation: what is played.
         path: record file, None without one.
     """
 
-    def __init__(self, evaluation: Evaluation) -> None:
+    def __init__(self, evaluation: Evaluation, *, keep: bool = True) -> None:
         self.evaluation = evaluation
         self.path = evaluation.given.out
         self._results = ResultFile(self.path, evaluation.settings) if self.path is not None else None
-        self._done = self._results.episodes() if self._results is not None else {}
+        self._keep = keep or self._results is None
+        # Of the episodes that the file held before, their heads are enough to resume; the others are read when they are asked for.
+        self._done: dict[Key, Head | Episode] = {}
+        self._whole = True  # no episode is missing in memory
+        self._figures: list[Figures] | None = None
+        self._read()
+
+    def _read(self) -> None:
+        self._figures = None
+        if self._results is not None:
+            self._done = dict(self._results.heads())
+            self._whole = not self._done
 
     @property
     def episodes(self) -> list[Episode]:
-        """Finished episodes among the wanted ones, in order."""
-        return [self._done[key] for key in self.evaluation.wanted if key in self._done]
+        """Finished episodes among the wanted ones, in order; reads the record file if they are not all in memory."""
+        done: Mapping[Key, Any] = self._done
+        if self._results is not None and not self._whole:
+            done = self._results.episodes()
+        return [done[key] for key in self.evaluation.wanted if key in done]
+
+    @property
+    def figures(self) -> list[Figures]:
+        """Figures of the finished episodes, in order; reads the record file, an episode at a time, if they are not all in memory."""
+        if self._figures is None:
+            if self._results is None or self._whole:
+                return figures_of(self.episodes)
+            done = self._results.figures()
+            self._figures = [done[key] for key in self.evaluation.wanted if key in done]
+        return self._figures
+
+    @property
+    def finished(self) -> list[Head | Episode]:
+        """Episodes among the wanted ones that have a result, in order; of those recorded before the heads."""
+        done = (self._done[key] for key in self.evaluation.wanted if key in self._done)
+        return [one for one in done if one.ended != "error"]
 
     @property
     def total(self) -> int:
@@ -253,23 +288,28 @@ class EvaluationRun:
             WriteFailed: an episode could not be recorded.
         """
         evaluation, given = self.evaluation, self.evaluation.given
-        finished = sum(episode.ended != "error" for episode in self.episodes)
-        workers = evaluation.workers(self.total - finished)
+        workers = evaluation.workers(self.total - len(self.finished))
         setting = Setting(
             evaluation.entry, given.agent_name, given.seed, given.measure_progress, evaluation.panel
         )
+        record = None if self._results is None else self._write
+        self._whole = self._whole and self._keep
+        self._figures = None
         try:
-            with closing(play_missing(workers, setting, evaluation.wanted, self._done, stop)) as playing:
+            with closing(
+                play_missing(workers, setting, evaluation.wanted, self._done, stop, record)
+            ) as playing:
                 for episode in playing:
-                    if self._results is not None:
-                        self._results.append(episode)
-                    self._done.update(latest([episode]))
+                    self._figures = None
+                    self._done[episode.task, episode.sample] = episode if self._keep else Head.of(0, episode)
                     yield episode
         except (KeyboardInterrupt, TStarError):
-            if self._results is not None:
-                # The signal may have arrived between writing a record and counting it.
-                self._done = self._results.episodes()
+            self._read()  # the signal may have arrived between writing a record and counting it
             raise
+
+    def _write(self, episodes: list[Episode]) -> None:
+        if self._results is not None:
+            self._results.append(*episodes)
 
 
 Callback = Callable[[EvaluationRun, Episode | None], None]
@@ -350,9 +390,22 @@ def evaluate(
         name=name,
     )
     every = of_suite(given) if env in SUITES else [given]
+    return EpisodeLog.joined([run.log for run in play_evaluations(every, callback)])
 
-    def run(stop: StopRequest) -> EpisodeLog:
-        return EpisodeLog.joined([_evaluate(one, callback, stop) for one in every])
+
+def play_evaluations(
+    every: Sequence[EvaluationOptions], callback: Callback | None = None, *, keep: bool = True
+) -> list[EvaluationRun]:
+    """Play evaluations one after the other; see ``evaluate``.
+
+    Args:
+        every: evaluations.
+        callback: see ``evaluate``.
+        keep: see ``EvaluationRun``.
+    """
+
+    def run(stop: StopRequest) -> list[EvaluationRun]:
+        return [_evaluate(one, callback, stop, keep) for one in every]
 
     return _outside_running_loop(run)
 
@@ -382,17 +435,19 @@ def of_suite(given: EvaluationOptions) -> list[EvaluationOptions]:
     ]
 
 
-def _evaluate(given: EvaluationOptions, callback: Callback | None, stop: StopRequest) -> EpisodeLog:
+def _evaluate(
+    given: EvaluationOptions, callback: Callback | None, stop: StopRequest, keep: bool
+) -> EvaluationRun:
     """Evaluate an agent on one environment."""
     with sole_evaluation(given.out):
-        run = EvaluationRun(prepare(given))
+        run = EvaluationRun(prepare(given), keep=keep)
         if callback is not None:
             callback(run, None)
         with closing(run.play(stop)) as playing:  # agents are closed at once if the callback raises
             for episode in playing:
                 if callback is not None:
                     callback(run, episode)
-        return run.log
+        return run
 
 
 def _outside_running_loop(function: Callable[[StopRequest], Result]) -> Result:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,7 +15,8 @@ from typing import Any
 from tstar_envs.data.files import read_json, write_whole
 from tstar_envs.data.lock import only_writer
 from tstar_envs.errors import BadData, UnknownOption, WriteFailed
-from tstar_envs.record import Episode, append_episode, read_episodes
+from tstar_envs.evaluation.stats import Figures
+from tstar_envs.record import Episode, Head, append_episodes, read_episodes, read_heads
 from tstar_envs.redaction import redacted_parts
 
 Key = tuple[str, int]  # task id, sample
@@ -76,14 +78,24 @@ class ResultFile:
         """Read the episodes of the file; the last of several records of an episode counts."""
         return latest(read_episodes(self._file)) if self._file.exists() else {}
 
-    def append(self, episode: Episode) -> None:
-        """Append a record; it is on disk when this returns.
+    def heads(self) -> dict[Key, Head]:
+        """Read the heads of the file's records, which is fast; the last of several records of an episode counts."""
+        heads = read_heads(self._file) if self._file.exists() else ()
+        return {(head.task, head.sample): head for head in heads}
+
+    def figures(self) -> dict[Key, Figures]:
+        """Read the figures of the file's episodes, one at a time; the last of several records of an episode counts."""
+        episodes = read_episodes(self._file) if self._file.exists() else ()
+        return {(episode.task, episode.sample): Figures.of(episode) for episode in episodes}
+
+    def append(self, *episodes: Episode) -> None:
+        """Append a record for each episode; they are on disk when this returns.
 
         Raises:
-            WriteFailed: the record was not written; earlier records are intact.
+            WriteFailed: the records were not all written; earlier records are intact.
         """
         try:
-            append_episode(self._file, episode)
+            append_episodes(self._file, episodes)
         except OSError as error:  # write errors name no file
             raise WriteFailed(
                 f"{self.path} cannot be written: {error.strerror or error}. The episodes before are in it: "
@@ -156,7 +168,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any], prefix: str = "") -> 
 SAME = {"env": "environment", "rules_version": "rules version", "tier": "tier", "split": "split"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class EpisodeOutcome:
     """Result of one episode.
 
@@ -232,7 +244,9 @@ def collect(path: Path, episodes: Iterable[Episode]) -> Recorded:
                     raise BadData(
                         f"{path} mixes episodes of {what} {first[name]!r} and {value!r}: give one file for each"
                     )
-            outcomes[episode.task, episode.sample] = None if episode.ended == "error" else _outcome(episode)
+            outcomes[sys.intern(episode.task), episode.sample] = (
+                None if episode.ended == "error" else _outcome(episode)
+            )
     except BadData as error:
         raise BadData(f"{error}. Give files that `python -m tstar_envs eval --out FILE` wrote") from error
     agent = (first or {}).pop("agent", "")
@@ -250,7 +264,9 @@ def collect(path: Path, episodes: Iterable[Episode]) -> Recorded:
 def _outcome(episode: Episode) -> EpisodeOutcome:
     text = f"{episode.instruction}\0{episode.first_observation}".encode("utf-8", "surrogatepass")
     return EpisodeOutcome(
-        float(episode.success), float(episode.reward), hashlib.blake2b(text, digest_size=16).hexdigest()
+        float(episode.success),
+        float(episode.reward),
+        sys.intern(hashlib.blake2b(text, digest_size=16).hexdigest()),
     )
 
 

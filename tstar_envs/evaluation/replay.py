@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import count, islice
 from typing import Any, NamedTuple
 
 from tstar_envs.core import TextEnv
@@ -72,14 +73,17 @@ class Replayed:
             self.step, self.changes = self.steps, list(changes)
 
 
-def recordings(episodes: Sequence[Episode]) -> list[Recording]:
-    """List all recordings of a file's episodes, in order.
+def recordings(episodes: Iterable[Episode], lines: Iterable[int] | None = None) -> Iterator[Recording]:
+    """Iterate over all recordings of a file's episodes, in order.
+
+    Args:
+        episodes: episodes of the file.
+        lines: line of each in the file; None for 1, 2, 3, ...
 
     Raises:
         BadData: an earlier attempt is damaged.
     """
-    found = []
-    for line, episode in enumerate(episodes, start=1):
+    for line, episode in zip(count(1) if lines is None else lines, episodes, strict=False):
         for number, facts in enumerate(episode.attempts):
             try:
                 kept = {name: facts[name] for name in ("reward", "success", "ended")}
@@ -88,21 +92,21 @@ def recordings(episodes: Sequence[Episode]) -> list[Recording]:
                 )
             except (KeyError, TypeError) as error:
                 raise BadData(f"line {line}: attempt {number + 1} is damaged: {error}") from error
-            found.append(Recording(line, number, attempt))
-        found.append(Recording(line, len(episode.attempts), episode))
-    return found
+            yield Recording(line, number, attempt)
+        yield Recording(line, len(episode.attempts), episode)
 
 
 def replay(
-    envs: Sequence[TextEnv[Any, Any]], entry: EnvEntry, wanted: Sequence[Recording]
+    envs: Sequence[TextEnv[Any, Any]], entry: EnvEntry, wanted: Iterable[Recording]
 ) -> Iterator[Replayed]:
     """Replay recordings in lockstep, one per environment.
 
     Args:
         envs: environments of one id, made with the options of the recordings.
     """
-    for start in range(0, len(wanted), len(envs)):
-        yield from _side_by_side(envs, entry, wanted[start : start + len(envs)])
+    recorded = iter(wanted)
+    while group := list(islice(recorded, len(envs))):
+        yield from _side_by_side(envs, entry, group)
 
 
 def _side_by_side(

@@ -6,18 +6,25 @@ import asyncio
 import hashlib
 import inspect
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tstar_envs.agents.base import Agent, AgentError, Call, failure
+from tstar_envs.agents.base import Agent, AgentError, Call, FunctionAgent, failure
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import EnvironmentFailed, TStarError
 from tstar_envs.evaluation.log import Key
-from tstar_envs.evaluation.workers import BatchedStepper, Interrupts, StopRequest, ThreadPool
-from tstar_envs.foreign import as_bool, as_number, awaited, called, raised, reset_result, said, shown
-from tstar_envs.record import CALL, Episode, fault
+from tstar_envs.evaluation.workers import (
+    Batches,
+    Interrupts,
+    StopRequest,
+    ThreadPool,
+    reset_batch,
+    step_batch,
+)
+from tstar_envs.foreign import as_bool, as_number, awaited, called, raised, said, shown
+from tstar_envs.record import CALL, Episode, Head, fault
 from tstar_envs.registry import EnvEntry
 from tstar_envs.rollout import new_episode, write_step
 
@@ -33,6 +40,10 @@ ERRORS_IN_A_ROW = (
 
 class BrokenRun(TStarError):
     """Several episodes in a row that ended in an error."""
+
+
+Record = Callable[[list[Episode]], None]
+AT_ONCE = 64  # episodes handed over before the event loop goes on
 
 
 class Worker(NamedTuple):
@@ -93,15 +104,16 @@ def play_missing(
     workers: Sequence[Worker],
     setting: Setting,
     wanted: Sequence[Key],
-    done: dict[Key, Episode],
+    done: Mapping[Key, Episode | Head],
     stop: StopRequest | None = None,
+    record: Record | None = None,
 ) -> Generator[Episode, None, None]:
     """Play the wanted episodes that are missing or ended in an error; yield each as it ends.
 
     Args:
-        workers: see ``play_all``, as for ``setting`` and ``stop``.
+        workers: see ``play_all``, as for ``setting``, ``stop`` and ``record``.
         wanted: task and sample of every episode.
-        done: finished episodes, by task and sample.
+        done: finished episodes, or their heads, by task and sample.
 
     Raises:
         BrokenRun: several episodes in a row ended in an error.
@@ -109,7 +121,7 @@ def play_missing(
     missing = [key for key in wanted if key not in done or done[key].ended == "error"]
     in_a_row = 0
     with closing(
-        play_all(workers, setting, missing, stop)
+        play_all(workers, setting, missing, stop, record)
     ) as playing:  # running episodes stop with the run, not at garbage collection
         for episode in playing:
             yield episode
@@ -121,7 +133,11 @@ def play_missing(
 
 
 def play_all(
-    workers: Sequence[Worker], setting: Setting, wanted: Sequence[Key], stop: StopRequest | None = None
+    workers: Sequence[Worker],
+    setting: Setting,
+    wanted: Sequence[Key],
+    stop: StopRequest | None = None,
+    record: Record | None = None,
 ) -> Generator[Episode, None, None]:
     """Play episodes concurrently, one per worker; yield each as it ends.
 
@@ -132,23 +148,29 @@ def play_all(
         setting: settings of the run.
         wanted: task and sample of every episode.
         stop: request of another thread to stop, which raises KeyboardInterrupt here.
+        record: writes episodes that have ended, a group at a time, in a thread of its own if there are several workers. An episode is
+            yielded once it is written. An exception ends the run.
     """
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(_report)
     with Interrupts(loop, stop) as interrupts:
-        pool = _WorkerPool(setting, len(workers), interrupts)
+        pool = _WorkerPool(setting, workers, interrupts, record)
         players: list[asyncio.Task[None]] = []
         try:
-            ended: asyncio.Queue[Episode] = asyncio.Queue()
+            ended = _Ended(loop, interrupts)
             left = iter(wanted)
             players = [
                 loop.create_task(pool.run_worker(worker, left, ended)) for worker in workers[: len(wanted)]
             ]
-            for _ in wanted:
-                episode = loop.run_until_complete(_next(ended, players, interrupts))
-                with interrupts.handing_over():
-                    yield episode
-                ended.task_done()
+            for player in players:
+                player.add_done_callback(ended.stopped)
+            handed_over = 0
+            while handed_over < len(wanted):
+                for episode, taken in loop.run_until_complete(ended.next()):
+                    with interrupts.handing_over():
+                        yield episode
+                    handed_over += 1
+                    taken.set_result(None)
             loop.run_until_complete(_all(players))
         except SystemExit as error:  # from a task started by an agent; asyncio does not catch it
             raise AgentError(raised("a task that the agent started", error)) from error
@@ -196,20 +218,38 @@ def _end(
                 task.exception()
 
 
-async def _next(
-    ended: asyncio.Queue[Episode], players: Collection[asyncio.Task[None]], interrupts: Interrupts
-) -> Episode:
-    """Wait for the next episode; an exception in a worker ends the run."""
-    waiting = asyncio.ensure_future(ended.get())
-    while not waiting.done():
-        interrupts.check()
-        for player in players:
-            if player.done():
-                player.result()
-        events: list[asyncio.Future[Any]] = [waiting, interrupts.asked]
-        events += [player for player in players if not player.done()]
-        await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
-    return waiting.result()
+class _Ended:
+    """Episodes that have ended and wait to be handed over."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, interrupts: Interrupts) -> None:
+        self._loop, self._interrupts = loop, interrupts
+        self._queue: asyncio.Queue[tuple[Episode, asyncio.Future[None]]] = asyncio.Queue()
+        self._failed: asyncio.Future[asyncio.Task[None]] = loop.create_future()
+
+    async def hand_over(self, episode: Episode) -> None:
+        """Wait until an episode has been handed over: the next one starts only then."""
+        taken: asyncio.Future[None] = self._loop.create_future()
+        await self._queue.put((episode, taken))
+        await taken
+
+    def stopped(self, player: asyncio.Task[None]) -> None:
+        """Note that a worker has stopped with an exception."""
+        if not self._failed.done() and (player.cancelled() or player.exception() is not None):
+            self._failed.set_result(player)
+
+    async def next(self) -> list[tuple[Episode, asyncio.Future[None]]]:
+        """Wait for the next episodes; an exception in a worker ends the run."""
+        waiting = asyncio.ensure_future(self._queue.get())
+        while not waiting.done():
+            self._interrupts.check()
+            if self._failed.done():
+                self._failed.result().result()
+            events: list[asyncio.Future[Any]] = [waiting, self._interrupts.asked, self._failed]
+            await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+        found = [waiting.result()]
+        while len(found) < AT_ONCE and not self._queue.empty():
+            found.append(self._queue.get_nowait())
+        return found
 
 
 async def _all(tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -219,17 +259,36 @@ async def _all(tasks: Collection[asyncio.Task[Any]]) -> None:
 class _WorkerPool:
     """Workers of a run: threads for blocking calls, and batched steps."""
 
-    def __init__(self, setting: Setting, workers: int, interrupts: Interrupts) -> None:
-        several = workers > 1
+    def __init__(
+        self,
+        setting: Setting,
+        workers: Sequence[Worker],
+        interrupts: Interrupts,
+        record: Record | None,
+    ) -> None:
+        count = len(workers) if len(workers) > 1 else 0
         self._setting, self._interrupts = setting, interrupts
         # One thread for all environments: families share caches and connections that are not thread-safe.
-        self._environments = ThreadPool(1 if several else 0, interrupts.expected)
-        self._agents = ThreadPool(workers if several else 0, interrupts.expected)
-        self._steps = BatchedStepper(self._environments)
+        self._environments = ThreadPool(min(1, count), interrupts.expected)
+        waits_here = all(_is_async(worker.agent) for worker in workers)
+        self._agents = ThreadPool(count, interrupts.expected, lazy=waits_here)
+        self._resets = Batches(self._environments, reset_batch)
+        self._steps = Batches(self._environments, step_batch)
+        self._writer = ThreadPool(min(1, count), interrupts.expected, lazy=True)
+        self._record = record
+        self._records = Batches(self._writer, self._write)
 
     def close(self) -> None:
         self._environments.close()
         self._agents.close()
+        self._writer.close(
+            wait=True
+        )  # the file may be read again, or another process may write it, once this returns
+
+    def _write(self, episodes: list[Episode]) -> list[None]:
+        if self._record is not None:
+            self._record(episodes)
+        return [None] * len(episodes)
 
     async def close_agents(self, workers: Sequence[Worker]) -> AgentError | None:
         """Close every agent, which may hold connections or programs; return the first error after closing all."""
@@ -260,11 +319,13 @@ class _WorkerPool:
                 raise TimeoutError
             closing.result()
 
-    async def run_worker(self, worker: Worker, left: Iterator[Key], ended: asyncio.Queue[Episode]) -> None:
+    async def run_worker(self, worker: Worker, left: Iterator[Key], ended: _Ended) -> None:
         """Play one episode after another until none is left."""
         for task, sample in left:
-            await ended.put(await self._episode(worker, task, sample))
-            await ended.join()  # record it before the next episode starts
+            episode = await self._episode(worker, task, sample)
+            if self._record is not None:
+                await self._records.run(episode)
+            await ended.hand_over(episode)
 
     async def _episode(self, worker: Worker, task: str, sample: int) -> Episode:
         setting = self._setting
@@ -295,7 +356,7 @@ class _WorkerPool:
     async def _attempt(self, worker: Worker, episode: Episode) -> bool:
         """Play the task once; return True if the agent wants another attempt."""
         env, agent = worker
-        observation, info = await self._environments.run(reset_result, env, episode.task)
+        observation, info = await self._resets.run((env, episode.task))
         episode.begin(observation, info)
         seed = agent_seed(episode.seed or 0, episode.task, episode.sample)
         message = {"agent_seed": seed, "sample": episode.sample, "attempt": len(episode.attempts)}
@@ -311,7 +372,7 @@ class _WorkerPool:
                 raise AgentError(
                     f"act(observation, info) must return at most {LONGEST_REPLY:,} characters, returned {len(reply):,}"
                 )
-            result = await self._steps.step(env, reply)
+            result = await self._steps.run((env, reply))
             write_step(episode, reply, result)
             episode.steps[-1].seconds = round(seconds, 6)
             observation, info = result.observation, result.info
@@ -339,7 +400,7 @@ class _WorkerPool:
             AgentError: it raised; this costs the episode, not the run.
         """
         try:
-            if inspect.iscoroutinefunction(function):
+            if _returns_at_once(worker.agent, function):
                 result = called("the agent", AgentError, function, *args)
             else:
                 threads = self._environments if _trait(worker.agent, "privileged") is True else self._agents
@@ -370,6 +431,19 @@ class _WorkerPool:
             episode.extra["progress"] = number
 
 
+def _returns_at_once(agent: Agent, function: Callable[..., Any]) -> bool:
+    """Check whether a method of an agent can be called on the event loop: a coroutine, or marked by ``never_waits``."""
+    if getattr(function, "never_waits", False) is True or inspect.iscoroutinefunction(function):
+        return True
+    return isinstance(agent, FunctionAgent) and inspect.iscoroutinefunction(agent.function)
+
+
+def _is_async(agent: Agent) -> bool:
+    """Check whether an agent waits for its replies on the event loop; it needs no thread then."""
+    act = agent.function if isinstance(agent, FunctionAgent) else getattr(type(agent), "act", None)
+    return inspect.iscoroutinefunction(act)
+
+
 def _trait(agent: Agent, name: str) -> Any:
     """Read an optional attribute of an agent, None if it has none. May run the agent's code."""
     return called("the agent", AgentError, getattr, agent, name, None)
@@ -392,11 +466,12 @@ def _take_calls(agent: Agent, episode: Episode) -> None:
     calls.clear()
     for call in taken:
         call.step, call.attempt = len(episode.steps), len(episode.attempts)
-        if found := fault(dict(call.record()), CALL):
+        record = call.record()
+        if found := fault(record, CALL):
             raise AgentError(
                 f"the agent's calls hold one whose {found.name!r} must be {found.must}, found {shown(found.value)}"
             )
-        episode.calls.append(call.record())
+        episode.calls.append(record)
 
 
 def _keep_attempt(episode: Episode) -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from tstar_envs.agents.base import KINDS, failure_of
+from tstar_envs.agents.base import KINDS, Seconds, Usage, failure_of, total
 from tstar_envs.errors import UnknownOption
 from tstar_envs.foreign import as_number
 from tstar_envs.record import Episode
 
 DRAWS = 10_000
+_BLOCK = 1 << 16  # values that a block of draws takes
 
 
 def cluster_bootstrap(
@@ -45,9 +47,10 @@ def cluster_bootstrap(
     sizes = np.array([len(cluster) for cluster in values], dtype=np.float64)
     generator = np.random.Generator(np.random.Philox(key=seed))
     means = np.empty(draws)
-    for draw in range(draws):  # one at a time: a matrix of all draws would not fit for large benchmarks
-        chosen = generator.integers(0, len(values), len(values))
-        means[draw] = sums[chosen].sum() / sizes[chosen].sum()
+    at_once = max(1, _BLOCK // len(values))  # a matrix of all draws would not fit for large benchmarks
+    for start in range(0, draws, at_once):
+        chosen = generator.integers(0, len(values), (min(at_once, draws - start), len(values)))
+        means[start : start + at_once] = sums[chosen].sum(axis=1) / sizes[chosen].sum(axis=1)
     tail = (1 - level) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return float(low), float(high)
@@ -137,7 +140,92 @@ class PassRates:
     pass_hat_interval: tuple[float, float]
 
 
-def results_by_task(episodes: Sequence[Episode]) -> dict[tuple[str, str], list[float]]:
+@dataclass(slots=True)
+class Figures:
+    """Numbers of an episode from which statistics, costs and tables are made; a tenth of its size.
+
+    Attributes:
+        env: Gymnasium id.
+        task: task id.
+        instruction: the goal in words.
+        kind: type of the task in ALFWorld, "" if none.
+        panel: name and hash of the evaluation set, "" if none.
+        ended: how the episode ended.
+        error: error message, "" if none.
+        failure: cause of the failure, "" if it solved its task.
+        success: True if the task was solved.
+        reward: terminal reward, in [0, 1].
+        steps: number of steps.
+        invalid: steps with an invalid action.
+        unreadable: steps with a reply without a readable action.
+        extra: numbers of ``Episode.extra``; None for its other entries.
+        usage: totals over the requests.
+        reply_seconds: time of the agent for each reply, where measured, earlier attempts included.
+    """
+
+    env: str
+    task: str
+    instruction: str
+    kind: str
+    panel: str
+    ended: str
+    error: str
+    failure: str
+    success: bool
+    reward: float
+    steps: int
+    invalid: int
+    unreadable: int
+    extra: dict[str, float | None]
+    usage: Usage
+    reply_seconds: Seconds
+
+    @classmethod
+    def of(cls, episode: Episode) -> Figures:
+        """Take the figures of an episode."""
+        seconds = Seconds("d")
+        for attempt in episode.attempts:
+            seconds.extend(step["seconds"] for step in attempt["steps"] if step.get("seconds"))
+        invalid = unreadable = 0
+        for step in episode.steps:
+            invalid += not step.action_valid
+            unreadable += not step.action
+            if step.seconds:  # 0 means that it was not measured
+                seconds.append(step.seconds)
+        return cls(
+            env=_interned(episode.env),
+            task=_interned(episode.task),
+            instruction=_interned(episode.instruction),
+            kind=_interned(str(episode.extra.get("task_type", ""))),
+            panel=_interned(episode.panel),
+            ended=_interned(episode.ended),
+            error=_interned(episode.error),
+            failure=failure_of(episode),
+            success=episode.success,
+            reward=episode.reward,
+            steps=len(episode.steps),
+            invalid=invalid,
+            unreadable=unreadable,
+            extra={_interned(name): as_number(value) for name, value in episode.extra.items()},
+            usage=total(episode.calls) if episode.calls else _NO_USAGE,
+            reply_seconds=seconds,
+        )
+
+
+_NO_USAGE = total([])
+
+
+def _interned(text: str) -> str:
+    """Return the one copy of a text that thousands of episodes share."""
+    return sys.intern(text) if type(text) is str else text
+
+
+def figures_of(episodes: Iterable[Episode | Figures]) -> list[Figures]:
+    """Take the figures of episodes; those that are figures already stay."""
+    return [each if isinstance(each, Figures) else Figures.of(each) for each in episodes]
+
+
+def results_by_task(episodes: Iterable[Episode | Figures]) -> dict[tuple[str, str], list[float]]:
     """Group the successes (0 or 1) of the episodes with a result by environment and task."""
     found: dict[tuple[str, str], list[float]] = {}
     for episode in episodes:
@@ -187,23 +275,29 @@ def _clustered(values: Sequence[Sequence[float]]) -> tuple[float, float]:
     )
 
 
-def summarise(episodes: Sequence[Episode]) -> Summary:
+def success_bounds(episodes: Sequence[Episode | Figures]) -> tuple[float, float]:
+    """95 % interval of the success rate of episodes that have a result: over tasks if they were played several times, else Wilson's."""
+    by_task = results_by_task(episodes)
+    if len(by_task) < len(episodes):
+        return _clustered(list(by_task.values()))
+    return wilson(sum(episode.success for episode in episodes), len(episodes))
+
+
+def summarise(episodes: Iterable[Episode | Figures]) -> Summary:
     """Compute the statistics of a set of episodes."""
-    good = [e for e in episodes if e.ended != "error"]
-    errors = len(episodes) - len(good)
-    kinds = Counter(failure_of(episode) for episode in episodes)
+    every = figures_of(episodes)
+    good = [e for e in every if e.ended != "error"]
+    errors = len(every) - len(good)
+    kinds = Counter(each.failure for each in every)
     failures = {kind: kinds[kind] for kind in KINDS if kinds[kind]}
     if not good:
         return Summary(0, errors, 0, None, None, None, None, None, None, None, {}, failures=failures)
     by_task = results_by_task(good)
     most = max(map(len, by_task.values()))
-    steps = [step for episode in good for step in episode.steps]
-    figures = [
-        {name: v for name, value in e.extra.items() if (v := as_number(value)) is not None} for e in good
-    ]
+    steps = sum(e.steps for e in good)
     # An edited record may hold null or a list instead of a number.
-    others = {name for e, own in zip(good, figures, strict=True) for name in e.extra.keys() - own.keys()}
-    names = sorted({name for own in figures for name in own} - others)
+    others = {name for e in good for name, value in e.extra.items() if value is None}
+    names = sorted({name for e in good for name in e.extra} - others)
     counted = {name: [e for e in good if name not in FACTS or name in e.extra] for name in names}
     successes = sum(e.success for e in good)
     return Summary(
@@ -212,18 +306,17 @@ def summarise(episodes: Sequence[Episode]) -> Summary:
         tasks=len(by_task),
         success=successes / len(good),
         wilson=wilson(successes, len(good)),
-        clustered=_clustered(list(by_task.values())) if len(by_task) < len(good) else None,
+        clustered=success_bounds(good) if len(by_task) < len(good) else None,
         score=sum(e.reward for e in good) / len(good),
-        steps=len(steps) / len(good),
-        invalid=sum(not s.action_valid for s in steps) / len(steps) if steps else 0.0,
+        steps=steps / len(good),
+        invalid=sum(e.invalid for e in good) / steps if steps else 0.0,
         truncated=sum(e.ended == "truncated" for e in good) / len(good),
         extra={
-            name: sum(float(e.extra.get(name, 0.0)) for e in those) / len(those)
-            for name, those in counted.items()
+            name: sum(e.extra.get(name) or 0.0 for e in those) / len(those) for name, those in counted.items()
         },
         progress_unknown=sum("progress_unknown" in e.extra for e in good),
         failures=failures,
-        unreadable=sum(not s.action for s in steps) / len(steps) if steps else 0.0,
+        unreadable=sum(e.unreadable for e in good) / steps if steps else 0.0,
         passes=tuple(pass_rates(by_task, k) for k in sorted({*_DOUBLINGS, most}) if 1 < k <= most),
     )
 

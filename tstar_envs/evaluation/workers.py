@@ -1,4 +1,4 @@
-"""Threads and event loop of a run: thread pool, batched steps, Ctrl-C, file handles."""
+"""Threads and event loop of a run: thread pool, batches of calls, Ctrl-C, file handles."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ import asyncio
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tstar_envs.agents.base import Agent
 from tstar_envs.agents.command import CommandAgent
+from tstar_envs.agents.connection import HANDLES
 from tstar_envs.agents.llm import ChatAgent
 from tstar_envs.core import TextEnv
 from tstar_envs.errors import TStarError, UnknownOption
-from tstar_envs.foreign import StepResult, prepared, step_result
+from tstar_envs.foreign import StepResult, prepared, reset_result, step_result
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
+_PATIENCE = 0.005  # seconds that a call waits before a lazy pool starts more threads
+_TURNS = 32  # tasks that go on in one turn of the event loop: a thousand at once would hold it up
 _Job = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any], tuple[Any, ...]]
 
 
@@ -29,29 +33,48 @@ class ThreadPool:
 
     Attributes:
         count: maximum number of concurrent calls.
+        started: number of threads that run.
 
     Args:
         count: maximum number of concurrent calls; 0 runs calls in the calling thread.
         around: factory of the context manager around calls in the calling thread.
+        lazy: start threads only for calls that wait, for callers that rarely call.
 
     Raises:
-        UnknownOption: the system cannot start so many threads.
+        UnknownOption: the system cannot start so many threads; for a lazy pool none at all, when one is called for.
     """
 
-    def __init__(self, count: int, around: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self, count: int, around: Callable[[], AbstractContextManager[None]], *, lazy: bool = False
+    ) -> None:
         self._around = around
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._watched = False
         self.count = count
-        for started in range(count):
+        if not lazy:
             try:
-                threading.Thread(target=self._work, daemon=True).start()
-            except RuntimeError as error:
-                self.count = started
+                self._start(count)
+            except UnknownOption:
                 self.close()
+                raise
+
+    @property
+    def started(self) -> int:
+        """Number of threads that run."""
+        return len(self._threads)
+
+    def _start(self, more: int) -> None:
+        for _ in range(more):
+            thread = threading.Thread(target=self._work, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
                 raise UnknownOption(
-                    f"this machine starts no more than {started} threads ({error}), and {count} episodes at once need one each: "
+                    f"this machine starts no more than {self.started} threads ({error}), and {self.count} episodes at once need one each: "
                     "choose a lower --concurrency"
                 ) from error
+            self._threads.append(thread)
 
     async def run(self, function: Callable[..., Result], *args: Any) -> Result:
         """Call a function and wait for its result; its exceptions are raised here."""
@@ -60,13 +83,33 @@ class ThreadPool:
                 return function(*args)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Result] = loop.create_future()
+        if not self.started:
+            self._start(1)
         self._jobs.put((loop, answer, function, args))
+        if self.started < self.count:
+            self._watch(loop)
         return await answer
 
-    def close(self) -> None:
-        """Let the threads exit after their current calls."""
-        for _ in range(self.count):
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._watched:
+            self._watched = True
+            loop.call_later(_PATIENCE, self._grow, loop)
+
+    def _grow(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Double the threads while calls wait: those before them take long."""
+        self._watched = False
+        more = min(self._jobs.qsize(), self.started, self.count - self.started)
+        if more > 0:
+            with suppress(UnknownOption):  # those that run serve all calls, one after the other
+                self._start(more)
+            self._watch(loop)
+
+    def close(self, *, wait: bool = False) -> None:
+        """Let the threads exit after their current calls, and wait until they have if ``wait`` is set."""
+        for _ in self._threads:
             self._jobs.put(None)
+        for thread in self._threads if wait else ():
+            thread.join()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -106,44 +149,70 @@ def _settle(answer: asyncio.Future[Any], result: Any, error: BaseException | Non
         answer.set_exception(error)
 
 
-Env = TextEnv[Any, Any]
-Waiting = list[tuple[Env, str, "asyncio.Future[StepResult]"]]
+class Batches(Generic[Item, Result]):
+    """Calls of one function with all that has arrived while it was busy.
 
+    Args:
+        threads: threads that run the calls.
+        function: takes a list of items; returns a result or an error for each.
+    """
 
-class BatchedStepper:
-    """Batch of the replies that arrive while the environments are busy; stepped together."""
-
-    def __init__(self, threads: ThreadPool) -> None:
-        self._threads = threads
-        self._waiting: Waiting = []
+    def __init__(
+        self, threads: ThreadPool, function: Callable[[list[Item]], Sequence[Result | TStarError]]
+    ) -> None:
+        self._threads, self._function = threads, function
+        self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
         self._busy: asyncio.Task[None] | None = None
 
-    async def step(self, env: Env, reply: str) -> StepResult:
-        """Step an environment with one reply, in the next batch.
+    async def run(self, item: Item) -> Result:
+        """Wait for the result of an item, in the next batch.
 
         Raises:
-            TStarError: a service failed (``InfrastructureError``), or the environment's code did (``EnvironmentFailed``).
+            Exception: the error returned for the item, or the one that the function raised.
         """
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[StepResult] = loop.create_future()
-        self._waiting.append((env, reply, answer))
+        answer: asyncio.Future[Result] = loop.create_future()
+        self._waiting.append((item, answer))
         if self._busy is None or self._busy.done():
-            self._busy = loop.create_task(self._play())
+            self._busy = loop.create_task(self._serve())
         return await answer
 
-    async def _play(self) -> None:
+    async def _serve(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting, []
-            results = await self._threads.run(
-                step_rows, [env for env, _, _ in batch], [reply for _, reply, _ in batch]
-            )
-            for (_, _, answer), result in zip(batch, results, strict=True):
+            results: Sequence[Result | Exception]
+            try:
+                results = await self._threads.run(self._function, [item for item, _ in batch])
+            except Exception as error:  # noqa: BLE001 - raised again where the results are awaited
+                results = [error] * len(batch)
+            for number, ((_, answer), result) in enumerate(zip(batch, results, strict=True), start=1):
                 if answer.done():  # cancelled
                     continue
-                if isinstance(result, StepResult):
-                    answer.set_result(result)
-                else:
+                if isinstance(result, Exception):
                     answer.set_exception(result)
+                else:
+                    answer.set_result(result)
+                if not number % _TURNS:
+                    await asyncio.sleep(0)
+
+
+Env = TextEnv[Any, Any]
+
+
+def step_batch(rows: list[tuple[Env, str]]) -> list[StepResult | TStarError]:
+    """Step environments, one for each pair of environment and reply; see ``step_rows``."""
+    return step_rows([env for env, _ in rows], [reply for _, reply in rows])
+
+
+def reset_batch(rows: list[tuple[Env, str]]) -> list[tuple[str, dict[str, Any]] | TStarError]:
+    """Reset environments, one for each pair of environment and task; an error costs only its own row."""
+    found: list[tuple[str, dict[str, Any]] | TStarError] = []
+    for env, task in rows:
+        try:
+            found.append(reset_result(env, task))
+        except TStarError as error:
+            found.append(error)
+    return found
 
 
 def step_rows(envs: list[Env], replies: list[str]) -> list[StepResult | TStarError]:
@@ -278,8 +347,7 @@ class Interrupts:
 if sys.platform != "win32":
     import resource
 
-# A program needs three pipes and what its start takes; an endpoint one connection, and one that is being closed.
-_OF_A_PROGRAM, _OF_A_CONNECTION = 6, 2
+_OF_A_PROGRAM = 6  # three pipes and what its start takes
 _SPARE = 32  # data files, a search service, the record file
 _OPEN = Path("/proc/self/fd")
 
@@ -294,7 +362,7 @@ def require_handles(count: int, agent: Agent) -> None:
     if isinstance(agent, CommandAgent):
         of_each = _OF_A_PROGRAM
     elif isinstance(agent, ChatAgent):
-        of_each = _OF_A_CONNECTION
+        of_each = HANDLES
     if sys.platform == "win32" or not of_each:  # pragma: no cover - no such limit there
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tstar_envs.agents.base import ACT, KINDS, failure_of
-from tstar_envs.evaluation.log import SAME, latest
+from tstar_envs.errors import BadData
+from tstar_envs.evaluation.log import SAME
 from tstar_envs.evaluation.report.boards import Board, BoardEntry
 from tstar_envs.evaluation.report.loading import clean, short_id
-from tstar_envs.record import Episode, read_episodes
+from tstar_envs.record import Episode, episode_at
 from tstar_envs.utils import script_json
 
 MOST_DATA = 8_000_000  # characters of all episodes together
 MOST_STEPS = 200  # per attempt
-MOST_SAMPLES = 3  # per task
 _NOTHING = -1
 
 
@@ -141,13 +141,18 @@ def _ranked(players: Sequence[BoardEntry]) -> list[str]:
     return sorted(outcomes, key=order)
 
 
-def _chosen(player: BoardEntry, ranks: Mapping[str, int], most: int) -> list[Episode]:
-    """Select the first episodes of a file by the rank of their tasks, holding only candidates in memory."""
-    tasks = set(sorted(player.evaluation.played, key=ranks.__getitem__)[:most])
-    kept = latest(
-        e for e in read_episodes(player.evaluation.path) if e.task in tasks and e.sample < MOST_SAMPLES
+def _chosen(player: BoardEntry, ranks: Mapping[str, int], most: int) -> Iterator[Episode]:
+    """Read the first episodes of a file by the rank of their tasks."""
+    evaluation = player.evaluation
+    tasks = set(sorted(evaluation.played, key=ranks.__getitem__)[:most])
+    keys = sorted(
+        (key for key in evaluation.places if key[0] in tasks), key=lambda key: (ranks[key[0]], key[1])
     )
-    return sorted(kept.values(), key=lambda e: (ranks[e.task], e.sample))[:most]
+    for key in keys[:most]:
+        episode = episode_at(evaluation.path, evaluation.places[key])
+        if episode is None or (episode.task, episode.sample) != key:
+            raise BadData(f"{evaluation.path} has changed while it was read: write the page again")
+        yield episode
 
 
 def _episode(episode: Episode, agent: int, texts: _Texts) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,14 @@ from typing import Any
 from tstar_envs.data.files import find_files
 from tstar_envs.errors import BadData, MissingData, UnknownOption
 from tstar_envs.evaluation.cost import CostSummary, PriceTable, summarise_costs
-from tstar_envs.evaluation.log import SETTINGS, Recorded, collect, latest, settings_of, settings_path
+from tstar_envs.evaluation.log import SETTINGS, Key, Recorded, collect, settings_of, settings_path
 from tstar_envs.evaluation.report.paper import Part, parts
-from tstar_envs.evaluation.stats import Summary, summarise
-from tstar_envs.record import Episode, read_episodes
+from tstar_envs.evaluation.stats import Figures, Summary, summarise
+from tstar_envs.record import Episode, located_episodes
 from tstar_envs.redaction import printable, redacted
 
 MOST_TEXT = 4_000
+MOST_SAMPLES = 3  # per task that the page shows step by step
 NONE = "\N{EN DASH}"
 
 
@@ -78,6 +79,7 @@ class Evaluation:
         parts: success and scores of the kinds of tasks in the paper's tables.
         progress: progress and success of each episode, if measured.
         played: task ids, including tasks of which all episodes ended in errors.
+        places: bytes at which the records begin that the page may show step by step, by task and sample.
     """
 
     path: Path
@@ -90,6 +92,7 @@ class Evaluation:
     parts: dict[str, Part]
     progress: list[tuple[float, bool]]
     played: frozenset[str]
+    places: dict[Key, int]
 
     @property
     def env(self) -> str:
@@ -149,20 +152,20 @@ def read_evaluation(path: Path, prices: PriceTable) -> Evaluation | None:
     Raises:
         BadData: not a file of episodes, a mix of several evaluations, or unreadable settings.
     """
-    episodes: list[Episode] = []
-    recorded = collect(path, _kept(read_episodes(path), episodes))
-    if not episodes:
+    found: dict[Key, Figures] = {}
+    places: dict[Key, int] = {}
+    recorded = collect(path, _noted(path, found, places))
+    if not found:
         return None
-    played = list(latest(episodes).values())
-    del episodes
-    panels = {episode.panel for episode in played}
+    played = list(found.values())
+    panels = {one.panel for one in played}
     if len(panels) > 1:
         raise BadData(
             f"{path} mixes episodes of panels {', '.join(map(repr, sorted(panels)))}: give one file for each"
         )
     settings = settings_of(path) or {}
     model = _model(settings)
-    good = [episode for episode in played if episode.ended != "error"]
+    good = [one for one in played if one.ended != "error"]
     return Evaluation(
         path=path,
         recorded=recorded,
@@ -172,18 +175,20 @@ def read_evaluation(path: Path, prices: PriceTable) -> Evaluation | None:
         summary=summarise(played),
         costs=summarise_costs(played, prices, model or None),
         parts=parts(good),
-        progress=[
-            (float(e.extra["progress"]), e.success)
-            for e in good
-            if isinstance(e.extra.get("progress"), int | float)
-        ],
-        played=frozenset(episode.task for episode in played),
+        progress=[(value, one.success) for one in good if (value := one.extra.get("progress")) is not None],
+        played=frozenset(one.task for one in played),
+        places=places,
     )
 
 
-def _kept(episodes: Iterable[Episode], kept: list[Episode]) -> Iterator[Episode]:
-    for episode in episodes:
-        kept.append(episode)
+def _noted(path: Path, found: dict[Key, Figures], places: dict[Key, int]) -> Iterator[Episode]:
+    """Iterate over the episodes of a file, and note the figures of each and where it stands."""
+    for place, episode in located_episodes(path):
+        one = Figures.of(episode)
+        key = one.task, episode.sample
+        found[key] = one
+        if episode.sample < MOST_SAMPLES:
+            places[key] = place
         yield episode
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tstar_envs.evaluation.stats import summarise
+from tstar_envs.evaluation.stats import Figures, figures_of, success_bounds
 from tstar_envs.record import Episode
 from tstar_envs.registry import find_entry
 
@@ -226,33 +226,39 @@ TABLES = (
 _MATCHED = {env for table in TABLES for column in table.columns if column.part == "EM" for env in column.envs}
 
 
-def parts(episodes: Sequence[Episode]) -> dict[str, Part]:
+def parts(episodes: Sequence[Episode | Figures]) -> dict[str, Part]:
     """Compute the figures of the paper's columns: ``success``, ``score``, ``EM`` if measured, and success per ALFWorld type.
 
     Args:
         episodes: episodes of one environment that have a result.
     """
-    if not episodes:
+    those = figures_of(episodes)
+    if not those:
         return {}
-    found = {"success": _success(episodes), "score": _mean([e.reward for e in episodes])}
-    matches = [float(e.extra["em"]) for e in episodes if isinstance(e.extra.get("em"), int | float)]
-    if matches or episodes[0].env in _MATCHED:  # an agent that never answered has a result too: 0
-        matches += [0.0] * (len(episodes) - len(matches))  # an episode without an answer matches nothing
-        alike = all(e.extra.get("em", 0.0) == e.success for e in episodes)
+    found = {"success": _success(those), "score": _mean([e.reward for e in those])}
+    matches = [value for e in those if (value := e.extra.get("em")) is not None]
+    if matches or those[0].env in _MATCHED:  # an agent that never answered has a result too: 0
+        matches += [0.0] * (len(those) - len(matches))  # an episode without an answer matches nothing
+        alike = all(e.extra.get("em", 0.0) == e.success for e in those)
         found["EM"] = found["success"] if alike else _mean(matches)
-    if episodes[0].env.startswith("tstar/ALFWorld"):
-        by_type: dict[str, list[Episode]] = {}
-        for episode in episodes:
-            by_type.setdefault(household_type(episode), []).append(episode)
+    if those[0].env.startswith("tstar/ALFWorld"):
+        by_type: dict[str, list[Figures]] = {}
+        for one in those:
+            by_type.setdefault(_type_of(one.kind, one.instruction), []).append(one)
         found |= {kind: _success(by_type[kind]) for kind in TYPES if kind in by_type}
     return found
 
 
 def household_type(episode: Episode) -> str:
     """Determine the ALFWorld task type of an episode, from record or goal; "" if unknown."""
-    message = _NAMES.get(str(episode.extra.get("task_type", "")), "")
-    task = episode.instruction.removeprefix("Your task is to: ")
-    return message or next((kind for kind, words in _SENTENCES.items() if re.match(words, task)), "")
+    return _type_of(str(episode.extra.get("task_type", "")), episode.instruction)
+
+
+def _type_of(recorded: str, instruction: str) -> str:
+    task = instruction.removeprefix("Your task is to: ")
+    return _NAMES.get(recorded, "") or next(
+        (kind for kind, words in _SENTENCES.items() if re.match(words, task)), ""
+    )
 
 
 def row(table: PaperTable, found: Mapping[str, Mapping[str, Part]]) -> list[Part | None]:
@@ -278,9 +284,9 @@ def row(table: PaperTable, found: Mapping[str, Mapping[str, Part]]) -> list[Part
     return cells
 
 
-def _success(episodes: Sequence[Episode]) -> Part:
-    summary = summarise(episodes)
-    return Part(summary.success or 0.0, summary.episodes, summary.clustered or summary.wilson)
+def _success(episodes: Sequence[Figures]) -> Part:
+    solved = sum(episode.success for episode in episodes)
+    return Part(solved / len(episodes), len(episodes), success_bounds(episodes))
 
 
 def _mean(values: Sequence[float]) -> Part:
