@@ -30,12 +30,13 @@ from retriever.corpus import (
 )
 from retriever.encoders import Encoder, TransformerSettings, encoded, make_encoder
 from retriever.errors import BadCorpus, BadSetting, RetrieverError, import_optional
-from retriever.index import VECTORS, index_class
+from retriever.index import ROWS, VECTORS, index_class
 from retriever.recall import RecallProbe
 from retriever.resume import Marks, Report, grown, locked, to_disk
 from retriever.storage import Index, check_vacant, sha256_file, write_failed, write_manifest
 from retriever.vectors import (
     EXHAUSTIVE,
+    LISTED,
     Kind,
     VectorFile,
     check_kind,
@@ -310,6 +311,8 @@ class _Builder:
 
     @property
     def _vectors(self) -> Path:
+        if self.plan.kind == "ivf_pq":  # they stay, for exact scores of the candidates
+            return self.folder / ROWS
         return (self.folder if self.plan.kind in EXHAUSTIVE else self.work) / VECTORS
 
     def _codec(self, documents: StoredDocuments, encoder: Encoder) -> Any:
@@ -319,7 +322,7 @@ class _Builder:
         """
         faiss = import_optional("faiss")
         # Half precision is enough for 8-bit codes and halves the disk space.
-        kinds: dict[Kind, Kind] = {"ivf_sq8": "fp16", "hnsw": "flat"}
+        kinds: dict[Kind, Kind] = {"ivf_sq8": "fp16", "ivf_pq": "sq8", "hnsw": "flat"}
         kind: Kind = kinds.get(self.plan.kind, self.plan.kind)
         path = self.work / "codec"
         if not path.is_file():
@@ -341,11 +344,15 @@ class _Builder:
     def _build_ann(self) -> None:
         """Build the approximate index (lists or graph) from the encoded vectors."""
         faiss = import_optional("faiss")
-        fill = fill_lists if self.plan.kind == "ivf_sq8" else fill_graph
+        kind, out = self.plan.kind, self.folder / VECTORS
         before = faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(self.plan.threads)
         try:
-            fill(open_vectors(self._vectors), self.folder / VECTORS, self.plan.chunk, self.marks, self.report)
+            staged = open_vectors(self._vectors)
+            if kind in LISTED:
+                fill_lists(kind, staged, out, self.plan.chunk, self.marks, self.report)
+            else:
+                fill_graph(staged, out, self.plan.chunk, self.marks, self.report)
         finally:
             faiss.omp_set_num_threads(before)
 
