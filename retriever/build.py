@@ -6,7 +6,7 @@ This holds in every phase: reading, encoding, filling lists or a graph (`retriev
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -63,6 +63,7 @@ class Plan:
             frequencies of the whole corpus, so the scores of all shards are comparable.
         chunk: Passages between two marks.
         threads: CPU threads of the encoder and of FAISS.
+        recall: Recall@10 that an approximate index must reach: the build chooses the smallest search effort. None: a fixed effort.
     """
 
     corpus: Path
@@ -73,6 +74,7 @@ class Plan:
     shard: tuple[int, int] = (0, 1)
     chunk: int = 4096
     threads: int = 1
+    recall: float | None = None
 
     def check(self) -> None:
         """Validate the settings.
@@ -92,6 +94,14 @@ class Plan:
             raise BadSetting(
                 "a BM25 index has no shards and no vector type: its scores come from words counted over all passages."
             )
+        if self.recall is not None and (self.kind in EXHAUSTIVE or self.encoder == "bm25"):
+            raise BadSetting(
+                f"recall {self.recall:g} was given, but only approximate types have a search effort to choose: ivf_sq8, ivf_pq, hnsw."
+            )
+        if self.recall is not None and not 0 < self.recall <= 1:
+            raise BadSetting(
+                f"recall must be above 0 and at most 1, got {self.recall:g}; .95 means 95 of 100 found."
+            )
         if self.chunk < 1:
             raise BadSetting(f"chunk must be positive, got {self.chunk}.")
         check_vacant(self.out)
@@ -99,7 +109,9 @@ class Plan:
             raise FileNotFoundError(f"{self.corpus}: no such corpus file.")
 
 
-def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float]:
+def build_index(
+    plan: Plan, report: Report = lambda *_: None, say: Callable[[str], None] = lambda _: None
+) -> dict[str, float]:
     """Build an index folder, or resume an interrupted build.
 
     >>> from pathlib import Path
@@ -113,6 +125,7 @@ def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float
     Args:
         plan: Settings of the build.
         report: Called after every chunk with phase, done and total.
+        say: Called with a sentence about the effort that ``plan.recall`` chose.
 
     Returns:
         Recall against exact search over the same vectors, by "@k"; {} for an exact index.
@@ -133,7 +146,7 @@ def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float
     else:
         import_bm25s()
     with locked(work):
-        builder = _Builder(plan, work, encoder, report)
+        builder = _Builder(plan, work, encoder, report, say)
         try:
             recall = builder.run()
         except OSError as error:
@@ -155,8 +168,10 @@ def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float
 class _Builder:
     """State of one build; ``marks`` tells what is safely on disk."""
 
-    def __init__(self, plan: Plan, work: Path, encoder: Encoder | None, report: Report) -> None:
-        self.plan, self.work, self.encoder, self.report = plan, work, encoder, report
+    def __init__(
+        self, plan: Plan, work: Path, encoder: Encoder | None, report: Report, say: Callable[[str], None]
+    ) -> None:
+        self.plan, self.work, self.encoder, self.report, self.say = plan, work, encoder, report, say
         self.folder = work / "index"
         self.folder.mkdir(exist_ok=True)
         stat = plan.corpus.stat()
@@ -167,6 +182,7 @@ class _Builder:
             "kind": plan.kind,
             "shard": list(plan.shard),
             "chunk": plan.chunk,
+            **({} if plan.recall is None else {"recall": plan.recall}),
         }
         self.marks = Marks(work, identity)
 
@@ -185,7 +201,9 @@ class _Builder:
             if self.encoder.counted:
                 counts = np.fromfile(self.work / "pairs", np.uint32).reshape(-1, 2)
                 self.encoder.set_counts(self.marks["seen"], counts)
-            probe = None if self.plan.kind == "flat" else RecallProbe.cut_from(documents, self.encoder)
+            probe = None
+            if self.plan.kind != "flat":
+                probe = RecallProbe.cut_from(documents, self.encoder, self.plan.recall is not None)
             self._encode(documents, self.encoder, probe)
             if self.plan.kind not in EXHAUSTIVE:
                 self._build_ann()
@@ -194,10 +212,14 @@ class _Builder:
                 self.folder, documents, self.encoder, self.plan.threads, digest
             )
             if probe is not None:
+                if self.plan.recall is not None:
+                    self.report("choosing", 0, 1)
+                    self.say(probe.choose_effort(dense, self.plan.recall))
+                    self.report("choosing", 1, 1)
                 recall = probe.recall(dense)
             index = dense
         self.report("writing", 0, 1)
-        write_manifest(self.folder, index, recall)
+        write_manifest(self.folder, index, recall, self.plan.recall)
         self.folder.replace(self.plan.out)
         self.report("writing", 1, 1)
         return recall

@@ -58,7 +58,9 @@ class Serve:
     threads: int = 1
     """CPU threads for search and for a transformer encoder."""
     effort: int | None = None
-    """Search effort of an approximate index: lists (ivf_sq8) or graph nodes (hnsw) visited per search; default: as built."""
+    """Search effort of an approximate index: lists (ivf_sq8, ivf_pq) or graph nodes (hnsw) visited per search; default: as built."""
+    rescored: int | None = None
+    """ivf_pq: candidates per wanted passage that are scored again with their 8-bit rows, 1 to 128; default: as built."""
     batch: int = 64
     """Maximum number of queries searched in one batch."""
     gather_ms: float | None = None
@@ -189,10 +191,10 @@ def _loader(command: Serve, on_damage: Callable[[BadIndex], None]) -> Callable[[
         if _is_address(part):
             return RemoteShard(part)
         index = load_index(part, command.threads, command.verify, on_damage)
-        if command.effort is not None:
+        if command.effort is not None or command.rescored is not None:
             if not isinstance(index, DenseIndex):
-                raise BadSetting("--effort is for approximate indexes, not for BM25.")
-            index.look_further(command.effort)
+                raise BadSetting("--effort and --rescored are for approximate indexes, not for BM25.")
+            index.look_further(command.effort, command.rescored)
         return index
 
     def load() -> Searcher:
@@ -255,8 +257,8 @@ class Build:
     """hashed: TF-IDF vectors, no model needed; bm25: lexical search; the name or folder of a transformer, for example
     intfloat/e5-base-v2; or one of your own as module:Class (docs/adding_an_encoder.md)."""
     type: Kind = "flat"
-    """Type of the vector index. Exhaustive search: flat (float32), fp16, sq8 (8 bits). Approximate search: ivf_sq8 (inverted lists), hnsw
-    (graph)."""
+    """Type of the vector index. Exhaustive search: flat (float32), fp16, sq8 (8 bits). Approximate search: ivf_sq8 (inverted lists),
+    ivf_pq (inverted lists of 64-byte codes in memory, exact scores from 8-bit rows on disk), hnsw (graph)."""
     dim: int = 512
     """Vector length of the hashed encoder, a multiple of 8."""
     pooling: Pooling | None = None
@@ -273,6 +275,9 @@ class Build:
     """Passages per chunk; a build that is killed loses at most one chunk of work."""
     threads: int = 1
     """CPU threads of the encoder and of FAISS."""
+    recall: float | None = None
+    """Recall@10 of an approximate index, such as 0.95: the build measures it against exact search, chooses the smallest search effort that
+    reaches it, and stores that effort for `serve`; default: a fixed effort."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,9 +367,10 @@ def build(command: Build, console: Console) -> None:
         shard=_shard(command.shard),
         chunk=command.chunk,
         threads=command.threads,
+        recall=command.recall,
     )
     with progress(Console(stderr=True)) as report:
-        recall = build_index(plan, report)
+        recall = build_index(plan, report, lambda line: say(console, line))
     manifest = read_manifest(command.out)
     name = manifest["settings"]["index"]
     say(
