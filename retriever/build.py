@@ -30,6 +30,7 @@ from retriever.corpus import (
 )
 from retriever.encoders import Encoder, TransformerSettings, encoded, make_encoder
 from retriever.errors import BadCorpus, BadSetting, RetrieverError, import_optional
+from retriever.estimate import plan_line
 from retriever.index import ROWS, VECTORS, index_class
 from retriever.recall import RecallProbe
 from retriever.resume import Marks, Report, grown, locked, to_disk
@@ -125,7 +126,8 @@ def build_index(
     Args:
         plan: Settings of the build.
         report: Called after every chunk with phase, done and total.
-        say: Called with a sentence about the effort that ``plan.recall`` chose.
+        say: Called with a sentence about the cost before the passages are encoded, and with one about the effort that
+            ``plan.recall`` chose.
 
     Returns:
         Recall against exact search over the same vectors, by "@k"; {} for an exact index.
@@ -201,6 +203,7 @@ class _Builder:
             if self.encoder.counted:
                 counts = np.fromfile(self.work / "pairs", np.uint32).reshape(-1, 2)
                 self.encoder.set_counts(self.marks["seen"], counts)
+            self.say(plan_line(self.plan.kind, len(documents), self.encoder.dim))
             probe = None
             if self.plan.kind != "flat":
                 probe = RecallProbe.cut_from(documents, self.encoder, self.plan.recall is not None)

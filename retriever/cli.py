@@ -282,12 +282,17 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measure speed on this machine: service under load, large requests, exhaustive search in batches, opening a large index."""
+    """Measure speed on this machine: service under load, large requests, search in batches, opening, all index types by size."""
 
-    what: tuple[Literal["service", "large", "flat", "open"], ...] = ("service", "large", "flat", "open")
+    what: tuple[Literal["service", "large", "flat", "open", "scale"], ...] = (
+        "service",
+        "large",
+        "flat",
+        "open",
+    )
     """Measurements to make. service: the server under load, compared with one that searches once per request; large: requests of
     thousands of queries over the mini corpus; flat: exhaustive search in batches (flat, fp16, sq8), compared with FAISS; open: opening an
-    index of 1M vectors of length 384."""
+    index of 1M vectors of length 384; scale: every --types built, opened and searched at every --sizes, and extrapolated to 21M."""
     encoder: str | None = None
     """Encoder for `service`: a transformer's name or folder, hashed, or module:Class; default: random weights in
     the shape of all-MiniLM-L6-v2."""
@@ -307,6 +312,12 @@ class Bench:
     """Number of vectors for `flat`."""
     dim: int = 768
     """Vector length for `flat`, a multiple of 8."""
+    sizes: tuple[int, ...] = (100_000, 1_000_000)
+    """Numbers of vectors for `scale`, ascending; 6 GB of temporary files for 1M."""
+    types: tuple[Kind, ...] = ("flat", "sq8", "ivf_sq8", "ivf_pq")
+    """Index types for `scale`, flat first: it gives the exact answers."""
+    recall: float = 0.95
+    """Recall@10 for which the approximate indexes of `scale` choose their effort."""
     folder: Path | None = None
     """Folder for temporary files (2 GB for `open`); default: the system's."""
 
@@ -317,7 +328,7 @@ def bench(command: Bench, console: Console) -> None:
     Raises:
         RetrieverError, OSError: The message is for the user.
     """
-    from retriever.bench import flat, large, opening, service
+    from retriever.bench import flat, large, opening, scale, service
 
     def report(line: str) -> None:
         say(console, line)
@@ -345,6 +356,10 @@ def bench(command: Bench, console: Console) -> None:
                 )
             elif what == "large":
                 large(folder, mini_corpus(), command.queries, command.rounds, command.threads, report)
+            elif what == "scale":
+                if not command.sizes or min(command.sizes) < 1000 or command.types[:1] != ("flat",):
+                    raise BadSetting("--sizes must be 1000 or more, and --types must begin with flat.")
+                scale(folder, sorted(command.sizes), command.types, command.recall, command.threads, report)
             elif what == "flat":
                 flat(command.vectors, command.dim, 10 * command.rounds, command.threads, report)
             else:
