@@ -166,12 +166,15 @@ class DenseIndex:
         """Set the search effort that `info` of the index as built tells.
 
         Raises:
-            BadSetting: See `look_further`.
-            TypeError: A value is no number.
+            ValueError, TypeError: A value is none of this index.
         """
         effort = settings.get("probes", settings.get("breadth"))
-        if self.kind not in EXHAUSTIVE and effort is not None:
+        if self.kind in EXHAUSTIVE or effort is None:
+            return
+        try:
             self.look_further(effort, settings.get("rescored"))
+        except BadSetting as error:
+            raise ValueError(str(error)) from error
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """See `Searcher.search`."""

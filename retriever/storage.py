@@ -16,7 +16,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from retriever.bm25 import Bm25Index
 from retriever.corpus import LINES, StoredDocuments, write_documents
 from retriever.encoders import encoder_class, is_named
-from retriever.errors import BadIndex, BadSetting, RetrieverError, WriteFailed
+from retriever.errors import BadIndex, RetrieverError, WriteFailed
 from retriever.file_kinds import kind_of_file
 from retriever.index import DenseIndex, index_class
 
@@ -181,8 +181,6 @@ def _open(folder: Path, manifest: Manifest, threads: int) -> Index:
             encoder = encoder_class(manifest["kind"]).load(folder, threads)
             index = index_class(encoder).open(folder, documents, encoder, threads, digest)
             index.restore(manifest["settings"])
-    except BadSetting as error:
-        raise BadIndex(f"{folder / MANIFEST}: not the manifest of these files ({error}).") from error
     except RetrieverError:
         raise
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
