@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
@@ -18,9 +18,11 @@ from retriever.corpus import normalise, read_corpus
 from retriever.encoders import Pooling, TransformerSettings, encoder_class, is_named, settings_for
 from retriever.errors import BadIndex, BadSetting, MissingCorpus, RetrieverError, import_optional
 from retriever.index import MAX_TOPK, DenseIndex, HashedIndex, RemoteShard, Searcher, ShardedSearcher
+from retriever.rerank import CrossEncoder, RerankedSearcher
 from retriever.resume import progress
 from retriever.storage import Manifest, load_index, read_manifest
 from retriever.vectors import Kind
+from retriever.web import HttpSource, WebSearcher
 
 
 def check_range(name: str, value: float, low: float, high: float) -> None:
@@ -49,6 +51,16 @@ class Serve:
     index: tuple[str, ...] = ()
     """Index folder; default: the mini corpus that ships with tstar_envs. Give several for the shards of one corpus, in order; each is a
     folder or the address of another server (http://host:8000)."""
+    backend: Literal["index", "http"] = "index"
+    """index: search the folders of --index; http: ask the HTTP search service of --http.url, such as a web search engine."""
+    http: HttpSource = field(default_factory=HttpSource)
+    """Search service of --backend http."""
+    rerank: str | None = None
+    """Cross-encoder that ranks the best passages again: a folder, or a name on the Hugging Face hub. Default: none."""
+    rerank_candidates: int = 50
+    """Passages per query that the cross-encoder reads, 1 to 100."""
+    rerank_max_tokens: int = 512
+    """Maximum length of query and passage together, in tokens, for the cross-encoder."""
     port: int = 8000
     """TCP port to listen on; 0 takes a free one and prints it."""
     host: str = "127.0.0.1"
@@ -113,6 +125,9 @@ def serve(command: Serve, console: Console) -> None:
     check_range("head-timeout", command.head_timeout, 0.1, 86_400)
     check_range("body-timeout", command.body_timeout, 0.1, 86_400)
     check_range("shutdown-timeout", command.shutdown_timeout, 0, 86_400)
+    check_range("rerank-candidates", command.rerank_candidates, 1, MAX_TOPK)
+    check_range("rerank-max-tokens", command.rerank_max_tokens, 8, 1 << 20)
+    _check_backend(command)
     import_optional("fastapi")
     uvicorn = import_optional("uvicorn")
     # Imported here so that `build` works if only the search libraries are installed.
@@ -124,14 +139,17 @@ def serve(command: Serve, console: Console) -> None:
     failures: list[Exception] = []
 
     def on_loaded(searcher: Searcher) -> None:
-        say(console, f"ready: {searcher.ntotal} documents")
+        documents = (
+            f"asks {command.http.url}" if command.backend == "http" else f"{searcher.ntotal} documents"
+        )
+        say(console, f"ready: {documents}")
 
     def on_failed(error: Exception) -> None:
         failures.append(error)
         server.should_exit = True
 
     service = SearchService(
-        _loader(command, lambda error: service.fail(error)),
+        loader(command, lambda error: service.fail(error)),
         capacity=command.queue,
         on_loaded=on_loaded,
         on_failed=on_failed,
@@ -174,15 +192,55 @@ def _is_address(part: str) -> bool:
     return part.startswith(("http://", "https://"))
 
 
+def _check_backend(command: Serve) -> None:
+    """Check that the options fit the backend.
+
+    Raises:
+        BadSetting: They do not; the message names them.
+    """
+    if command.backend == "http":
+        if command.index or command.effort is not None or command.rescored is not None:
+            raise BadSetting("--index, --effort and --rescored are for --backend index, not for http.")
+        command.http.check()
+        command.http.key()
+    elif command.http != HttpSource():
+        raise BadSetting("--http options are for --backend http: give that too.")
+
+
 def _lexical(command: Serve) -> bool:
     """Check all index paths and return True if every encoder ignores case and punctuation."""
+    if command.backend == "http":
+        return False
     kinds = [None if _is_address(part) else read_manifest(Path(part))["kind"] for part in command.index]
     if not command.index:
         mini_corpus()
-    return all(kind is not None and (kind == "bm25" or encoder_class(kind).lexical) for kind in kinds)
+    lexical = all(kind is not None and (kind == "bm25" or encoder_class(kind).lexical) for kind in kinds)
+    return lexical and command.rerank is None
 
 
-def _loader(command: Serve, on_damage: Callable[[BadIndex], None]) -> Callable[[], Searcher]:
+def loader(command: Serve, on_damage: Callable[[BadIndex], None]) -> Callable[[], Searcher]:
+    """Make the function that loads the searcher of ``serve``.
+
+    Args:
+        command: Options of ``serve``.
+        on_damage: Called from a thread if a file of an index turns out to be damaged.
+    """
+    first = _first_stage(command, on_damage)
+    model = command.rerank
+    if model is None:
+        return first
+
+    def load() -> Searcher:
+        # Before the index, which takes longer: a wrong name is told at once.
+        encoder = CrossEncoder(model, command.threads, command.rerank_max_tokens)
+        return RerankedSearcher(first(), encoder, command.rerank_candidates)
+
+    return load
+
+
+def _first_stage(command: Serve, on_damage: Callable[[BadIndex], None]) -> Callable[[], Searcher]:
+    if command.backend == "http":
+        return lambda: WebSearcher(command.http)
     if not command.index:
         corpus = mini_corpus()
         return lambda: HashedIndex.build(read_corpus(corpus), threads=command.threads)
