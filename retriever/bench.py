@@ -29,10 +29,10 @@ from retriever.build import Plan, build_index
 from retriever.corpus import Document, StoredDocuments, read_corpus, write_documents
 from retriever.encoders import Encoder, HashedTfidfEncoder, encoded, is_named, make_encoder, settings_for
 from retriever.errors import RetrieverError, import_optional
-from retriever.estimate import bytes_per_vector, graph_seconds
+from retriever.estimate import bytes_per_vector, estimated
 from retriever.index import VECTORS, DenseIndex, index_class
 from retriever.storage import load_index, write_manifest
-from retriever.vectors import EXHAUSTIVE, EXHAUSTIVE_KINDS, LISTED, Kind, VectorFile, trained
+from retriever.vectors import EXHAUSTIVE, EXHAUSTIVE_KINDS, Kind, VectorFile, trained
 
 _BLOCK = 1 << 14
 _WORDS = [
@@ -620,11 +620,10 @@ def _extrapolated(rows: dict[Kind, list[tuple[int, dict[str, Any]]]]) -> Iterato
             for name in ("alone", "together")
         }
         times = [large[name] * factor**power for name, power in grown.items()]
-        # Training and assignment grow as the number of lists times the vectors; the rest, and every exhaustive build, as the vectors.
         own = max(0.0, large["build_s"] - base.get(last, 0.0))
-        hours = (own * factor**1.5 if kind in LISTED else own * factor) / 3600
-        if kind == "hnsw":
-            hours = own * graph_seconds(_MANY, Latent.dim) / graph_seconds(last, Latent.dim) / 3600
+        if kind not in EXHAUSTIVE:
+            factor = estimated(kind, _MANY, Latent.dim).seconds / estimated(kind, last, Latent.dim).seconds
+        hours = own * factor / 3600
         yield (
             f"| {kind} | {memory:.1f} | {disk:.1f} | {hours:.1f} | {times[0]:,.1f} | {times[1]:,.1f} | "
             f"{' and '.join(f'n^{power:.2f}' for power in grown.values())} |"

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from retriever.product import CODE_BYTES
+from retriever.errors import import_optional
+from retriever.product import CODE_BYTES, CODE_TRAINING
 from retriever.vectors import EXHAUSTIVE, LISTED, ROUNDS, Kind, lists_for, training_size
 
 # Measured for 10,000 to 200,000 vectors of length 768: .2 to .4 ms a vector at 10,000, .3 to .75 at 30,000, .6 at 200,000. The first
 # of these rules is within a factor of two of all of them.
 _GRAPH_SECONDS, _GRAPH_GROWTH = 0.3e-3, 0.4
 _GRAPH_COUNT, _GRAPH_DIM = 10_000, 768
-# Seconds per vector to write a code to its place, and per number to find its product code.
-_PLACING, _CODING = 5e-6, 130e-9
-_CODE_TRAINING = 25e-3  # seconds per number of a vector
+# Seconds per vector to write a code to its place, and per number to find its product code or to train on it.
+_PLACING, _CODING, _CODE_TRAINING = 5e-6, 155e-9, 200e-9
 _ID, _LINKS = 8, 272  # bytes per vector: the position in its list; 64 links and more in the upper layers
 
 
@@ -57,7 +57,7 @@ def graph_seconds(count: int, dim: int) -> float:
 
 
 def estimated(kind: Kind, count: int, dim: int) -> Cost:
-    """Estimate the cost of an index; the speed of this machine's matrix products is measured for some 30 ms.
+    """Estimate the cost of an index; how fast this machine compares vectors is measured, for some 30 ms.
 
     Args:
         kind: Index type.
@@ -72,19 +72,30 @@ def estimated(kind: Kind, count: int, dim: int) -> Cost:
         return Cost(disk, memory, memory + count * _LINKS, graph_seconds(count, dim))
     lists, sample = lists_for(count), training_size(kind, count)
     products = 2 * lists * dim * (ROUNDS * sample + count) / _products_per_second(dim)
-    coding = count * dim * _CODING + dim * _CODE_TRAINING if kind == "ivf_pq" else 0
+    coding = dim * (count * _CODING + min(sample, CODE_TRAINING) * _CODE_TRAINING) if kind == "ivf_pq" else 0
     return Cost(disk, memory, 2 * 4 * dim * sample + 4 * count, products + count * _PLACING + coding)
 
 
 def _products_per_second(dim: int) -> float:
-    rows, columns = np.ones((1024, dim), np.float32), np.ones((dim, 512), np.float32)
-    rows @ columns  # the first call starts the library
-    taken, done, start = 0.0, 0, time.process_time()
-    while taken < 0.03:
-        rows @ columns
-        done += 2 * rows.size * columns.shape[1]
-        taken = time.process_time() - start
+    """Measure how fast FAISS compares vectors with centres, in floating-point operations per second."""
+    faiss = import_optional("faiss")
+    centres, vectors = np.ones((512, dim), np.float32), np.ones((512, dim), np.float32)
+    index = faiss.IndexFlatIP(dim)
+    index.add(centres)
+    before, done = faiss.omp_get_max_threads(), 0
+    faiss.omp_set_num_threads(1)
+    try:
+        index.search(vectors, 1)  # the first call starts the library
+        start = time.process_time()
+        while (taken := time.process_time() - start) < _CALIBRATION:
+            index.search(vectors, 1)
+            done += 2 * vectors.size * len(centres)
+    finally:
+        faiss.omp_set_num_threads(before)
     return done / taken
+
+
+_CALIBRATION = 0.02
 
 
 def plan_line(kind: Kind, count: int, dim: int) -> str:

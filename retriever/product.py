@@ -14,7 +14,7 @@ from retriever.errors import import_optional
 # Bytes per vector in memory: one byte for each part of a vector. 64 bytes and an 8-byte id are 1.5 GB at 21 million.
 CODE_BYTES = 64
 _BITS = 8
-_TRAINING = 256 << _BITS  # FAISS trains the codes of a part on at most 256 vectors per centre
+CODE_TRAINING = 256 << _BITS  # FAISS trains the codes of a part on at most 256 vectors per centre
 _ROUNDS = 10
 # Variances below this share of the largest count as equal, so that noise does not decide which part gets which direction.
 _LEAST_VARIANCE = 1e-6
@@ -62,7 +62,7 @@ def trained_product(
         probes: Lists visited per search.
     """
     faiss = import_optional("faiss")
-    some = sample[:: -(-len(sample) // _TRAINING)]
+    some = sample[:: -(-len(sample) // CODE_TRAINING)]
     # Every part needs as many vectors as it has centres; those of a small corpus are repeated.
     some = np.resize(some, (max(len(some), 1 << _BITS), dim))
     turned = rotation(some)
