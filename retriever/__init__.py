@@ -22,17 +22,21 @@ from retriever.errors import (
     MissingDependency,
     MissingModel,
     RetrieverError,
+    SearchFailed,
     Unavailable,
     WriteFailed,
 )
 from retriever.index import DenseIndex, HashedIndex, Hit, RemoteShard, Searcher, ShardedSearcher
+from retriever.rerank import CrossEncoder, RerankedSearcher
 from retriever.storage import load_index, save_index
+from retriever.web import HttpSource, WebSearcher
 
 __all__ = [
     "BadCorpus",
     "BadIndex",
     "BadSetting",
     "Bm25Index",
+    "CrossEncoder",
     "DenseIndex",
     "Document",
     "Encoder",
@@ -40,15 +44,19 @@ __all__ = [
     "HashedIndex",
     "HashedTfidfEncoder",
     "Hit",
+    "HttpSource",
     "MissingCorpus",
     "MissingDependency",
     "MissingModel",
     "RemoteShard",
+    "RerankedSearcher",
     "RetrieverError",
+    "SearchFailed",
     "Searcher",
     "ShardedSearcher",
     "TransformerEncoder",
     "Unavailable",
+    "WebSearcher",
     "WriteFailed",
     "load_index",
     "read_corpus",

@@ -22,7 +22,7 @@ from pydantic import (
 )
 from starlette.requests import ClientDisconnect
 
-from retriever.errors import Unavailable
+from retriever.errors import SearchFailed, Unavailable
 from retriever.http_limits import Bodies, HostNames, Refused
 from retriever.index import MAX_TOPK, Hit, Searcher
 from retriever.recall import CONTENT_TYPE
@@ -258,6 +258,8 @@ def create_app(
             return _json({"detail": refused.detail}, refused.status, refused.headers)
         except Unavailable as error:
             return _unavailable(error)
+        except SearchFailed as error:
+            return _json({"detail": str(error)}, 502)
         except ClientDisconnect:
             # The client is gone; without a response the log would show an error.
             return _json({"detail": "the client went away"}, 400)
@@ -300,6 +302,7 @@ def create_app(
             408: {"description": "The body did not arrive in time.", "model": Refusal},
             413: {"description": "The body is too large.", "model": Refusal},
             422: {"description": "Not a request of this form, or beyond its limits.", "model": Rejection},
+            502: {"description": "The HTTP search service behind this one failed.", "model": Refusal},
             503: _BUSY,
         },
     )

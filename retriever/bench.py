@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryFile
 from typing import Any, Literal
 
 import numpy as np
@@ -25,11 +27,12 @@ from numpy.typing import NDArray
 
 from retriever.build import Plan, build_index
 from retriever.corpus import Document, StoredDocuments, read_corpus, write_documents
-from retriever.encoders import Encoder, HashedTfidfEncoder, is_named, make_encoder, settings_for
+from retriever.encoders import Encoder, HashedTfidfEncoder, encoded, is_named, make_encoder, settings_for
 from retriever.errors import RetrieverError, import_optional
+from retriever.estimate import bytes_per_vector, estimated
 from retriever.index import VECTORS, DenseIndex, index_class
 from retriever.storage import load_index, write_manifest
-from retriever.vectors import EXHAUSTIVE_KINDS, Kind, VectorFile, trained
+from retriever.vectors import EXHAUSTIVE, EXHAUSTIVE_KINDS, Kind, VectorFile, trained
 
 _BLOCK = 1 << 14
 _WORDS = [
@@ -429,3 +432,206 @@ def open_once(folder: str) -> None:
     print(
         f"opened in {opened - start:.3f} s ({grown:.0f} MB more memory), first answer after {searched - start:.2f} s"
     )
+
+
+class Latent(Encoder):
+    """Encoder of passage numbers as seeded vectors with a spectrum like that of text encoders.
+
+    A vector is 128 latent numbers, whose standard deviations fall as 1 / sqrt(i), in 768 dimensions, plus isotropic noise of half its
+    length. A query is a passage's vector plus noise of .6 of its length: cosine .86.
+    """
+
+    dim = 768
+    _rank, _per_block = 128, 4096
+    _noise, _query_noise = 0.5, 0.6
+
+    def __init__(self) -> None:
+        generator = np.random.default_rng(12_345)
+        spread_out = np.arange(1, self._rank + 1, dtype=np.float32)[:, None] ** -0.5
+        self._directions = spread_out * generator.standard_normal((self._rank, self.dim), np.float32)
+        self._number, self._block = -1, np.empty((0, self.dim), np.float32)
+
+    def _noisy(
+        self, vectors: NDArray[np.float32], share: float, generator: np.random.Generator
+    ) -> NDArray[np.float32]:
+        vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors += np.float32(share / np.sqrt(self.dim)) * generator.standard_normal(
+            vectors.shape, np.float32
+        )
+        unit: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return unit
+
+    def encode_documents(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """See `retriever.encoders.Encoder`; the last line of a text is its number."""
+        numbers = np.array([int(text.rpartition("\n")[2]) for text in texts], np.int64)
+        vectors = np.empty((len(texts), self.dim), np.float32)
+        for block in np.unique(numbers // self._per_block).tolist():
+            if block != self._number:
+                generator = np.random.default_rng((1, block))
+                latent = generator.standard_normal((self._per_block, self._rank), np.float32)
+                self._block = self._noisy(latent @ self._directions, self._noise, generator)
+                self._number = block
+            mine = numbers // self._per_block == block
+            vectors[mine] = self._block[numbers[mine] % self._per_block]
+        return vectors
+
+    def encode_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """See `retriever.encoders.Encoder`."""
+        vectors = self.encode_documents(texts)
+        for row, text in enumerate(texts):
+            generator = np.random.default_rng((2, int(text)))
+            vectors[row] = self._noisy(vectors[row : row + 1], self._query_noise, generator)[0]
+        return vectors
+
+
+_ASKED, _ALONE = 256, 32  # queries for recall and batches, and for batches of one
+_MANY = 21_000_000  # passages of English Wikipedia in Search-R1's and DPR's corpus
+
+
+def scale(
+    folder: Path, counts: Sequence[int], kinds: Sequence[Kind], recall: float, threads: int, say: Say
+) -> None:
+    """Build, open and search indexes of several sizes, and extrapolate to 21 million passages.
+
+    Each build and each search is a process of its own, so that its CPU time and memory are known.
+
+    Args:
+        folder: Folder for one index at a time; the caller removes it.
+        counts: Numbers of vectors, ascending.
+        kinds: Index types, ``flat`` first: it gives the exact answers.
+        recall: Recall@10 for which approximate indexes choose their effort.
+        threads: CPU threads.
+        say: Called with each line of the result.
+    """
+    say(
+        f"{Latent.dim} numbers, {threads} thread(s), effort for recall@10 {recall:g}; CPU times; memory: MB resident in a process"
+    )
+    say(
+        "| index | vectors | build CPU s | build MB | disk MB | open s | resident MB | effort | recall@10 | ms, batch 1 | ms, batch 64 |"
+    )
+    say("|---|---|---|---|---|---|---|---|---|---|---|")
+    rows: dict[Kind, list[tuple[int, dict[str, Any]]]] = {kind: [] for kind in kinds}
+    for count in counts:
+        corpus = folder / "corpus.jsonl"
+        with corpus.open("w") as stream:
+            for number in range(count):
+                stream.write(Document(str(number), f'"Passage {number}"\n{number}').to_json() + "\n")
+        for kind in kinds:
+            out = folder / kind
+            command = [sys.executable, "-m", "retriever", "build", "--corpus", str(corpus), "--out", str(out)]
+            command += ["--encoder", "retriever.bench:Latent", "--type", kind, "--threads", str(threads)]
+            if kind not in EXHAUSTIVE:
+                command += ["--recall", str(recall)]
+            built = _measured(command)
+            found = _measured(
+                [
+                    sys.executable,
+                    "-c",
+                    f"from retriever.bench import search_once as s; s({str(out)!r}, {threads})",
+                ]
+            )
+            row = {**json.loads(found["said"]), "build_s": built["cpu"], "build_mb": built["mb"]}
+            rows[kind].append((count, row))
+            say(
+                f"| {kind} | {count:,} | {row['build_s']:.0f} | {row['build_mb']:,.0f} | {row['disk_mb']:,.0f} | {row['open_s']:.3f} | "
+                f"{row['resident_mb']:,.0f} | {row['effort']} | {row['recall']:.3f} | {row['alone']:.2f} | {row['together']:.2f} |"
+            )
+            shutil.rmtree(out)
+    for line in _extrapolated(rows):
+        say(line)
+
+
+def _measured(command: list[str]) -> dict[str, Any]:
+    """Run a command; return its output, its CPU seconds and its largest resident memory in MB."""
+    with (
+        TemporaryFile("w+") as said,
+        subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT) as process,
+    ):
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        output = said.read()
+    if process.returncode:
+        raise BenchFailed(f"{' '.join(command)}: {output.strip()}")
+    return {"said": output, "cpu": used.ru_utime + used.ru_stime, "mb": used.ru_maxrss / 1024}
+
+
+def search_once(folder: str, threads: int) -> None:
+    """Open an index of `Latent` vectors, search, and print times, memory and recall as JSON.
+
+    A flat index writes its answers beside the folder, for the recall of the others.
+    """
+    import_optional("faiss")
+    for path in Path(folder).iterdir():
+        # Pages that are in the kernel's cache are mapped with their neighbours; memory should be what a search reads.
+        with path.open("rb") as stream:
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    before, start = _resident(), time.perf_counter()
+    index = load_index(folder, threads, verify="never")
+    opened = time.perf_counter() - start
+    if not isinstance(index, DenseIndex):
+        raise BenchFailed(f"{folder} is no index of vectors.")
+    places = (2 * np.arange(_ASKED) + 1) * index.ntotal // (2 * _ASKED)
+    asked = encoded(index.encoder, [str(place) for place in places], queries=True)
+    found = [
+        [place for place, _ in row]
+        for first in range(0, _ASKED, 64)
+        for row in index.search_vectors(asked[first : first + 64], 10)
+    ]
+    resident = _resident() - before
+    times: dict[int, float] = {}
+    for batch, count in ((1, _ALONE), (64, _ASKED)):
+        start = time.process_time()
+        for first in range(0, count, batch):
+            index.search_vectors(asked[first : first + batch], 10)
+        times[batch] = 1000 * (time.process_time() - start) / count
+    answers = Path(folder).with_name("exact.json")
+    if index.kind == "flat":
+        answers.write_text(json.dumps(found))
+    exact = json.loads(answers.read_text())
+    shares = [len(set(row) & set(best)) / len(best) for row, best in zip(found, exact, strict=True)]
+    settings = index.info()
+    effort = settings.get("probes", settings.get("breadth", ""))
+    names = [path for path in Path(folder).iterdir() if path.suffix == ".faiss"]
+    result = {
+        "open_s": opened,
+        "resident_mb": resident,
+        "disk_mb": sum(path.stat().st_size for path in names) / 1e6,
+        "effort": f"{effort} ({settings['rescored']})" if "rescored" in settings else effort,
+        "recall": float(np.mean(shares)),
+        "alone": times[1],
+        "together": times[64],
+    }
+    print(json.dumps(result))
+
+
+def _resident() -> float:
+    """Read the resident memory of this process in MB, pages of mapped files included."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def _extrapolated(rows: dict[Kind, list[tuple[int, dict[str, Any]]]]) -> Iterator[str]:
+    """Extrapolate the measurements of the largest size, line by line."""
+    yield f"{_MANY:,} vectors, extrapolated:"
+    yield "| index | memory GB | disk GB | build CPU h | ms, batch 1 | ms, batch 64 | growth of both |"
+    yield "|---|---|---|---|---|---|---|"
+    base = {count: row["build_s"] for count, row in rows.get("flat", [])}
+    for kind, sizes in rows.items():
+        (first, small), (last, large) = sizes[0], sizes[-1]
+        factor = _MANY / last
+        memory, disk = (_MANY * size / 1e9 for size in bytes_per_vector(kind, Latent.dim))
+        grown = {
+            name: 1.0
+            if kind in EXHAUSTIVE or first == last
+            else np.log(large[name] / small[name]) / np.log(last / first)
+            for name in ("alone", "together")
+        }
+        times = [large[name] * factor**power for name, power in grown.items()]
+        own = max(0.0, large["build_s"] - base.get(last, 0.0))
+        if kind not in EXHAUSTIVE:
+            factor = estimated(kind, _MANY, Latent.dim).seconds / estimated(kind, last, Latent.dim).seconds
+        hours = own * factor / 3600
+        yield (
+            f"| {kind} | {memory:.1f} | {disk:.1f} | {hours:.1f} | {times[0]:,.1f} | {times[1]:,.1f} | "
+            f"{' and '.join(f'n^{power:.2f}' for power in grown.values())} |"
+        )

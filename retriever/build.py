@@ -6,7 +6,7 @@ This holds in every phase: reading, encoding, filling lists or a graph (`retriev
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -30,12 +30,14 @@ from retriever.corpus import (
 )
 from retriever.encoders import Encoder, TransformerSettings, encoded, make_encoder
 from retriever.errors import BadCorpus, BadSetting, RetrieverError, import_optional
-from retriever.index import VECTORS, index_class
+from retriever.estimate import plan_line
+from retriever.index import ROWS, VECTORS, index_class
 from retriever.recall import RecallProbe
 from retriever.resume import Marks, Report, grown, locked, to_disk
 from retriever.storage import Index, check_vacant, sha256_file, write_failed, write_manifest
 from retriever.vectors import (
     EXHAUSTIVE,
+    LISTED,
     Kind,
     VectorFile,
     check_kind,
@@ -62,6 +64,7 @@ class Plan:
             frequencies of the whole corpus, so the scores of all shards are comparable.
         chunk: Passages between two marks.
         threads: CPU threads of the encoder and of FAISS.
+        recall: Recall@10 that an approximate index must reach: the build chooses the smallest search effort. None: a fixed effort.
     """
 
     corpus: Path
@@ -72,6 +75,7 @@ class Plan:
     shard: tuple[int, int] = (0, 1)
     chunk: int = 4096
     threads: int = 1
+    recall: float | None = None
 
     def check(self) -> None:
         """Validate the settings.
@@ -91,6 +95,14 @@ class Plan:
             raise BadSetting(
                 "a BM25 index has no shards and no vector type: its scores come from words counted over all passages."
             )
+        if self.recall is not None and (self.kind in EXHAUSTIVE or self.encoder == "bm25"):
+            raise BadSetting(
+                f"recall {self.recall:g} was given, but only approximate types have a search effort to choose: ivf_sq8, ivf_pq, hnsw."
+            )
+        if self.recall is not None and not 0 < self.recall <= 1:
+            raise BadSetting(
+                f"recall must be above 0 and at most 1, got {self.recall:g}; .95 means 95 of 100 found."
+            )
         if self.chunk < 1:
             raise BadSetting(f"chunk must be positive, got {self.chunk}.")
         check_vacant(self.out)
@@ -98,7 +110,9 @@ class Plan:
             raise FileNotFoundError(f"{self.corpus}: no such corpus file.")
 
 
-def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float]:
+def build_index(
+    plan: Plan, report: Report = lambda *_: None, say: Callable[[str], None] = lambda _: None
+) -> dict[str, float]:
     """Build an index folder, or resume an interrupted build.
 
     >>> from pathlib import Path
@@ -112,6 +126,8 @@ def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float
     Args:
         plan: Settings of the build.
         report: Called after every chunk with phase, done and total.
+        say: Called with a sentence about the cost before the passages are encoded, and with one about the effort that
+            ``plan.recall`` chose.
 
     Returns:
         Recall against exact search over the same vectors, by "@k"; {} for an exact index.
@@ -132,7 +148,7 @@ def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float
     else:
         import_bm25s()
     with locked(work):
-        builder = _Builder(plan, work, encoder, report)
+        builder = _Builder(plan, work, encoder, report, say)
         try:
             recall = builder.run()
         except OSError as error:
@@ -154,8 +170,10 @@ def build_index(plan: Plan, report: Report = lambda *_: None) -> dict[str, float
 class _Builder:
     """State of one build; ``marks`` tells what is safely on disk."""
 
-    def __init__(self, plan: Plan, work: Path, encoder: Encoder | None, report: Report) -> None:
-        self.plan, self.work, self.encoder, self.report = plan, work, encoder, report
+    def __init__(
+        self, plan: Plan, work: Path, encoder: Encoder | None, report: Report, say: Callable[[str], None]
+    ) -> None:
+        self.plan, self.work, self.encoder, self.report, self.say = plan, work, encoder, report, say
         self.folder = work / "index"
         self.folder.mkdir(exist_ok=True)
         stat = plan.corpus.stat()
@@ -166,6 +184,7 @@ class _Builder:
             "kind": plan.kind,
             "shard": list(plan.shard),
             "chunk": plan.chunk,
+            **({} if plan.recall is None else {"recall": plan.recall}),
         }
         self.marks = Marks(work, identity)
 
@@ -184,7 +203,10 @@ class _Builder:
             if self.encoder.counted:
                 counts = np.fromfile(self.work / "pairs", np.uint32).reshape(-1, 2)
                 self.encoder.set_counts(self.marks["seen"], counts)
-            probe = None if self.plan.kind == "flat" else RecallProbe.cut_from(documents, self.encoder)
+            self.say(plan_line(self.plan.kind, len(documents), self.encoder.dim))
+            probe = None
+            if self.plan.kind != "flat":
+                probe = RecallProbe.cut_from(documents, self.encoder, self.plan.recall is not None)
             self._encode(documents, self.encoder, probe)
             if self.plan.kind not in EXHAUSTIVE:
                 self._build_ann()
@@ -193,10 +215,14 @@ class _Builder:
                 self.folder, documents, self.encoder, self.plan.threads, digest
             )
             if probe is not None:
+                if self.plan.recall is not None:
+                    self.report("choosing", 0, 1)
+                    self.say(probe.choose_effort(dense, self.plan.recall))
+                    self.report("choosing", 1, 1)
                 recall = probe.recall(dense)
             index = dense
         self.report("writing", 0, 1)
-        write_manifest(self.folder, index, recall)
+        write_manifest(self.folder, index, recall, self.plan.recall)
         self.folder.replace(self.plan.out)
         self.report("writing", 1, 1)
         return recall
@@ -310,6 +336,8 @@ class _Builder:
 
     @property
     def _vectors(self) -> Path:
+        if self.plan.kind == "ivf_pq":  # they stay, for exact scores of the candidates
+            return self.folder / ROWS
         return (self.folder if self.plan.kind in EXHAUSTIVE else self.work) / VECTORS
 
     def _codec(self, documents: StoredDocuments, encoder: Encoder) -> Any:
@@ -319,7 +347,7 @@ class _Builder:
         """
         faiss = import_optional("faiss")
         # Half precision is enough for 8-bit codes and halves the disk space.
-        kinds: dict[Kind, Kind] = {"ivf_sq8": "fp16", "hnsw": "flat"}
+        kinds: dict[Kind, Kind] = {"ivf_sq8": "fp16", "ivf_pq": "sq8", "hnsw": "flat"}
         kind: Kind = kinds.get(self.plan.kind, self.plan.kind)
         path = self.work / "codec"
         if not path.is_file():
@@ -341,11 +369,15 @@ class _Builder:
     def _build_ann(self) -> None:
         """Build the approximate index (lists or graph) from the encoded vectors."""
         faiss = import_optional("faiss")
-        fill = fill_lists if self.plan.kind == "ivf_sq8" else fill_graph
+        kind, out = self.plan.kind, self.folder / VECTORS
         before = faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(self.plan.threads)
         try:
-            fill(open_vectors(self._vectors), self.folder / VECTORS, self.plan.chunk, self.marks, self.report)
+            staged = open_vectors(self._vectors)
+            if kind in LISTED:
+                fill_lists(kind, staged, out, self.plan.chunk, self.marks, self.report)
+            else:
+                fill_graph(staged, out, self.plan.chunk, self.marks, self.report)
         finally:
             faiss.omp_set_num_threads(before)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
@@ -18,9 +18,11 @@ from retriever.corpus import normalise, read_corpus
 from retriever.encoders import Pooling, TransformerSettings, encoder_class, is_named, settings_for
 from retriever.errors import BadIndex, BadSetting, MissingCorpus, RetrieverError, import_optional
 from retriever.index import MAX_TOPK, DenseIndex, HashedIndex, RemoteShard, Searcher, ShardedSearcher
+from retriever.rerank import CrossEncoder, RerankedSearcher
 from retriever.resume import progress
 from retriever.storage import Manifest, load_index, read_manifest
 from retriever.vectors import Kind
+from retriever.web import HttpSource, WebSearcher
 
 
 def check_range(name: str, value: float, low: float, high: float) -> None:
@@ -49,6 +51,16 @@ class Serve:
     index: tuple[str, ...] = ()
     """Index folder; default: the mini corpus that ships with tstar_envs. Give several for the shards of one corpus, in order; each is a
     folder or the address of another server (http://host:8000)."""
+    backend: Literal["index", "http"] = "index"
+    """index: search the folders of --index; http: ask the HTTP search service of --http.url, such as a web search engine."""
+    http: HttpSource = field(default_factory=HttpSource)
+    """Search service of --backend http."""
+    rerank: str | None = None
+    """Cross-encoder that ranks the best passages again: a folder, or a name on the Hugging Face hub. Default: none."""
+    rerank_candidates: int = 50
+    """Passages per query that the cross-encoder reads, 1 to 100."""
+    rerank_max_tokens: int = 512
+    """Maximum length of query and passage together, in tokens, for the cross-encoder."""
     port: int = 8000
     """TCP port to listen on; 0 takes a free one and prints it."""
     host: str = "127.0.0.1"
@@ -58,7 +70,9 @@ class Serve:
     threads: int = 1
     """CPU threads for search and for a transformer encoder."""
     effort: int | None = None
-    """Search effort of an approximate index: lists (ivf_sq8) or graph nodes (hnsw) visited per search; default: as built."""
+    """Search effort of an approximate index: lists (ivf_sq8, ivf_pq) or graph nodes (hnsw) visited per search; default: as built."""
+    rescored: int | None = None
+    """ivf_pq: candidates per wanted passage that are scored again with their 8-bit rows, 1 to 128; default: as built."""
     batch: int = 64
     """Maximum number of queries searched in one batch."""
     gather_ms: float | None = None
@@ -111,6 +125,9 @@ def serve(command: Serve, console: Console) -> None:
     check_range("head-timeout", command.head_timeout, 0.1, 86_400)
     check_range("body-timeout", command.body_timeout, 0.1, 86_400)
     check_range("shutdown-timeout", command.shutdown_timeout, 0, 86_400)
+    check_range("rerank-candidates", command.rerank_candidates, 1, MAX_TOPK)
+    check_range("rerank-max-tokens", command.rerank_max_tokens, 8, 1 << 20)
+    _check_backend(command)
     import_optional("fastapi")
     uvicorn = import_optional("uvicorn")
     # Imported here so that `build` works if only the search libraries are installed.
@@ -122,14 +139,17 @@ def serve(command: Serve, console: Console) -> None:
     failures: list[Exception] = []
 
     def on_loaded(searcher: Searcher) -> None:
-        say(console, f"ready: {searcher.ntotal} documents")
+        documents = (
+            f"asks {command.http.url}" if command.backend == "http" else f"{searcher.ntotal} documents"
+        )
+        say(console, f"ready: {documents}")
 
     def on_failed(error: Exception) -> None:
         failures.append(error)
         server.should_exit = True
 
     service = SearchService(
-        _loader(command, lambda error: service.fail(error)),
+        loader(command, lambda error: service.fail(error)),
         capacity=command.queue,
         on_loaded=on_loaded,
         on_failed=on_failed,
@@ -172,15 +192,55 @@ def _is_address(part: str) -> bool:
     return part.startswith(("http://", "https://"))
 
 
+def _check_backend(command: Serve) -> None:
+    """Check that the options fit the backend.
+
+    Raises:
+        BadSetting: They do not; the message names them.
+    """
+    if command.backend == "http":
+        if command.index or command.effort is not None or command.rescored is not None:
+            raise BadSetting("--index, --effort and --rescored are for --backend index, not for http.")
+        command.http.check()
+        command.http.key()
+    elif command.http != HttpSource():
+        raise BadSetting("--http options are for --backend http: give that too.")
+
+
 def _lexical(command: Serve) -> bool:
     """Check all index paths and return True if every encoder ignores case and punctuation."""
+    if command.backend == "http":
+        return False
     kinds = [None if _is_address(part) else read_manifest(Path(part))["kind"] for part in command.index]
     if not command.index:
         mini_corpus()
-    return all(kind is not None and (kind == "bm25" or encoder_class(kind).lexical) for kind in kinds)
+    lexical = all(kind is not None and (kind == "bm25" or encoder_class(kind).lexical) for kind in kinds)
+    return lexical and command.rerank is None
 
 
-def _loader(command: Serve, on_damage: Callable[[BadIndex], None]) -> Callable[[], Searcher]:
+def loader(command: Serve, on_damage: Callable[[BadIndex], None]) -> Callable[[], Searcher]:
+    """Make the function that loads the searcher of ``serve``.
+
+    Args:
+        command: Options of ``serve``.
+        on_damage: Called from a thread if a file of an index turns out to be damaged.
+    """
+    first = _first_stage(command, on_damage)
+    model = command.rerank
+    if model is None:
+        return first
+
+    def load() -> Searcher:
+        # Before the index, which takes longer: a wrong name is told at once.
+        encoder = CrossEncoder(model, command.threads, command.rerank_max_tokens)
+        return RerankedSearcher(first(), encoder, command.rerank_candidates)
+
+    return load
+
+
+def _first_stage(command: Serve, on_damage: Callable[[BadIndex], None]) -> Callable[[], Searcher]:
+    if command.backend == "http":
+        return lambda: WebSearcher(command.http)
     if not command.index:
         corpus = mini_corpus()
         return lambda: HashedIndex.build(read_corpus(corpus), threads=command.threads)
@@ -189,10 +249,10 @@ def _loader(command: Serve, on_damage: Callable[[BadIndex], None]) -> Callable[[
         if _is_address(part):
             return RemoteShard(part)
         index = load_index(part, command.threads, command.verify, on_damage)
-        if command.effort is not None:
+        if command.effort is not None or command.rescored is not None:
             if not isinstance(index, DenseIndex):
-                raise BadSetting("--effort is for approximate indexes, not for BM25.")
-            index.look_further(command.effort)
+                raise BadSetting("--effort and --rescored are for approximate indexes, not for BM25.")
+            index.look_further(command.effort, command.rescored)
         return index
 
     def load() -> Searcher:
@@ -255,8 +315,8 @@ class Build:
     """hashed: TF-IDF vectors, no model needed; bm25: lexical search; the name or folder of a transformer, for example
     intfloat/e5-base-v2; or one of your own as module:Class (docs/adding_an_encoder.md)."""
     type: Kind = "flat"
-    """Type of the vector index. Exhaustive search: flat (float32), fp16, sq8 (8 bits). Approximate search: ivf_sq8 (inverted lists), hnsw
-    (graph)."""
+    """Type of the vector index. Exhaustive search: flat (float32), fp16, sq8 (8 bits). Approximate search: ivf_sq8 (inverted lists),
+    ivf_pq (inverted lists of 64-byte codes in memory, exact scores from 8-bit rows on disk), hnsw (graph)."""
     dim: int = 512
     """Vector length of the hashed encoder, a multiple of 8."""
     pooling: Pooling | None = None
@@ -273,16 +333,24 @@ class Build:
     """Passages per chunk; a build that is killed loses at most one chunk of work."""
     threads: int = 1
     """CPU threads of the encoder and of FAISS."""
+    recall: float | None = None
+    """Recall@10 of an approximate index, such as 0.95: the build measures it against exact search, chooses the smallest search effort that
+    reaches it, and stores that effort for `serve`; default: a fixed effort."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Measure speed on this machine: service under load, large requests, exhaustive search in batches, opening a large index."""
+    """Measure speed on this machine: service under load, large requests, search in batches, opening, all index types by size."""
 
-    what: tuple[Literal["service", "large", "flat", "open"], ...] = ("service", "large", "flat", "open")
+    what: tuple[Literal["service", "large", "flat", "open", "scale"], ...] = (
+        "service",
+        "large",
+        "flat",
+        "open",
+    )
     """Measurements to make. service: the server under load, compared with one that searches once per request; large: requests of
     thousands of queries over the mini corpus; flat: exhaustive search in batches (flat, fp16, sq8), compared with FAISS; open: opening an
-    index of 1M vectors of length 384."""
+    index of 1M vectors of length 384; scale: every --types built, opened and searched at every --sizes, and extrapolated to 21M."""
     encoder: str | None = None
     """Encoder for `service`: a transformer's name or folder, hashed, or module:Class; default: random weights in
     the shape of all-MiniLM-L6-v2."""
@@ -302,6 +370,12 @@ class Bench:
     """Number of vectors for `flat`."""
     dim: int = 768
     """Vector length for `flat`, a multiple of 8."""
+    sizes: tuple[int, ...] = (100_000, 1_000_000)
+    """Numbers of vectors for `scale`, ascending; 6 GB of temporary files for 1M."""
+    types: tuple[Kind, ...] = ("flat", "sq8", "ivf_sq8", "ivf_pq")
+    """Index types for `scale`, flat first: it gives the exact answers."""
+    recall: float = 0.95
+    """Recall@10 for which the approximate indexes of `scale` choose their effort."""
     folder: Path | None = None
     """Folder for temporary files (2 GB for `open`); default: the system's."""
 
@@ -312,7 +386,7 @@ def bench(command: Bench, console: Console) -> None:
     Raises:
         RetrieverError, OSError: The message is for the user.
     """
-    from retriever.bench import flat, large, opening, service
+    from retriever.bench import flat, large, opening, scale, service
 
     def report(line: str) -> None:
         say(console, line)
@@ -340,6 +414,10 @@ def bench(command: Bench, console: Console) -> None:
                 )
             elif what == "large":
                 large(folder, mini_corpus(), command.queries, command.rounds, command.threads, report)
+            elif what == "scale":
+                if not command.sizes or min(command.sizes) < 1000 or command.types[:1] != ("flat",):
+                    raise BadSetting("--sizes must be 1000 or more, and --types must begin with flat.")
+                scale(folder, sorted(command.sizes), command.types, command.recall, command.threads, report)
             elif what == "flat":
                 flat(command.vectors, command.dim, 10 * command.rounds, command.threads, report)
             else:
@@ -362,9 +440,10 @@ def build(command: Build, console: Console) -> None:
         shard=_shard(command.shard),
         chunk=command.chunk,
         threads=command.threads,
+        recall=command.recall,
     )
     with progress(Console(stderr=True)) as report:
-        recall = build_index(plan, report)
+        recall = build_index(plan, report, lambda line: say(console, line))
     manifest = read_manifest(command.out)
     name = manifest["settings"]["index"]
     say(

@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -454,6 +454,74 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
+class LoadedTransformer(NamedTuple):
+    """Transformer in evaluation mode, with its tokenizer.
+
+    Attributes:
+        tokenizer: Tokenizer of transformers.
+        model: Model of transformers, on ``device``.
+        device: ``cuda`` if there is one, else ``cpu``.
+        longest: Maximum input length in tokens.
+        untrained: Names of weights that the file lacks, which are random.
+    """
+
+    tokenizer: Any
+    model: Any
+    device: str
+    longest: int
+    untrained: list[str]
+
+
+def load_transformer(auto: str, name: str, threads: int, role: str) -> LoadedTransformer:
+    """Load a model of transformers from safetensors, without remote code, on the GPU if there is one.
+
+    Args:
+        auto: Class of transformers, such as ``AutoModel``.
+        name: Folder, or a name on the Hugging Face hub.
+        threads: CPU threads of torch, for the whole process.
+        role: Names the model in an error: ``encoder`` or ``reranker``.
+
+    Raises:
+        MissingModel: The model cannot be loaded or downloaded.
+        MissingDependency: transformers or torch is not installed.
+    """
+    torch, transformers = import_optional("torch"), import_optional("transformers")
+    torch.set_num_threads(threads)
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        model, about = getattr(transformers, auto).from_pretrained(
+            name, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
+        )
+    # Each of these libraries raises its own errors, down to a bare Exception.
+    except Exception as error:
+        reason = str(error).strip().splitlines()
+        raise MissingModel(
+            f"the {role} {name!r} cannot be loaded: {reason[0] if reason else type(error).__name__}. Name a folder "
+            "with config.json, model.safetensors and tokenizer files, or a model of the Hugging Face hub."
+        ) from error
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model.eval().to(device)
+    longest = getattr(model.config, "max_position_embeddings", _MOST_TOKENS)
+    return LoadedTransformer(tokenizer, model, device, longest, sorted(about["missing_keys"]))
+
+
+def weights_digest(model: Any, tokenizer: Any) -> str:
+    """Compute the SHA-256 of a model's weights and vocabulary."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    digest.update(json.dumps(tokenizer.get_vocab(), sort_keys=True).encode())
+    return digest.hexdigest()
+
+
+def batches_by_length(lengths: Sequence[int], size: int) -> Iterator[list[int]]:
+    """Deal positions into batches of similar length, which saves padding."""
+    order = sorted(range(len(lengths)), key=lambda position: lengths[position])
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
+
+
 class TransformerEncoder(Encoder):
     """Transformer encoder, on the GPU if there is one.
 
@@ -477,35 +545,11 @@ class TransformerEncoder(Encoder):
 
     def __init__(self, settings: TransformerSettings, threads: int = 1) -> None:
         self._torch = import_optional("torch")
-        transformers = import_optional("transformers")
         self.settings = settings
-        name = settings.model
-        self._torch.set_num_threads(threads)
-        try:
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(name)
-            self._model = transformers.AutoModel.from_pretrained(
-                name, use_safetensors=True, trust_remote_code=False, dtype=self._torch.float32
-            )
-        # Each of these libraries raises its own errors, down to a bare Exception.
-        except Exception as error:
-            reason = str(error).strip().splitlines()
-            raise MissingModel(
-                f"the encoder {name!r} cannot be loaded: {reason[0] if reason else type(error).__name__}. Name a folder "
-                "with config.json, model.safetensors and tokenizer files, or a model of the Hugging Face hub."
-            ) from error
-        self._device = "cuda" if self._torch.cuda.is_available() else "cpu"
-        self._model.eval().to(self._device)
-        most = getattr(self._model.config, "max_position_embeddings", _MOST_TOKENS)
-        self._max_tokens = min(settings.max_tokens, most)
-        self.weights_sha256 = self._digest()
-
-    def _digest(self) -> str:
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self._model.state_dict().items()):
-            digest.update(f"{name}{tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-        digest.update(json.dumps(self._tokenizer.get_vocab(), sort_keys=True).encode())
-        return digest.hexdigest()
+        loaded = load_transformer("AutoModel", settings.model, threads, "encoder")
+        self._tokenizer, self._model, self._device = loaded.tokenizer, loaded.model, loaded.device
+        self._max_tokens = min(settings.max_tokens, loaded.longest)
+        self.weights_sha256 = weights_digest(self._model, self._tokenizer)
 
     @property
     def dim(self) -> int:
@@ -527,11 +571,8 @@ class TransformerEncoder(Encoder):
         vectors = np.empty((len(texts), self.dim), np.float32)
         # The tokenizer works on UTF-8, which cannot encode lone surrogates.
         clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
-        # Texts of similar length share a batch, which saves padding.
-        order = sorted(range(len(clean)), key=lambda i: len(clean[i]))
         with torch.inference_mode():
-            for start in range(0, len(order), _BATCH):
-                rows = order[start : start + _BATCH]
+            for rows in batches_by_length([len(text) for text in clean], _BATCH):
                 batch = self._tokenizer(
                     [clean[row] for row in rows],
                     padding=True,

@@ -44,6 +44,10 @@ class EncoderFailed(RetrieverError, RuntimeError):
     """An encoder raised, or returned no vectors of its dimension; the message names it."""
 
 
+class SearchFailed(RetrieverError, RuntimeError):
+    """An HTTP search service refused a request or replied in another format; the message says what to change."""
+
+
 class BadIndex(RetrieverError, ValueError):
     """An index folder is incomplete, damaged or of another format; the message names the file."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from retriever.corpus import Document, check_documents, corpus_sha256
 from retriever.encoders import Encoder, HashedTfidfEncoder, encoded
-from retriever.errors import BadIndex, Unavailable, import_optional
+from retriever.errors import BadIndex, BadSetting, Unavailable, import_optional
+from retriever.product import RowFile
 from retriever.vectors import (
     EXHAUSTIVE,
     NAMES,
@@ -25,12 +26,14 @@ from retriever.vectors import (
     check_rows,
     kind_of,
     look_further,
+    most_effort,
     open_vectors,
     settings_of,
     trained,
 )
 
 VECTORS = "vectors.faiss"
+ROWS = "rows.faiss"  # of ivf_pq
 
 # Scores are rounded to this many decimals: float32 sums differ in the seventh.
 SCORE_DECIMALS = 6
@@ -41,6 +44,9 @@ _TIE = 1e-5
 _SCANNED_TOGETHER = 8
 # Candidates beyond topk, so that exact scores decide near ties at the cut.
 _SPARE = 16
+# Candidates per wanted document that ivf_pq scores again: as built, and at most.
+RESCORED = 10
+MOST_RESCORED = 128
 
 
 @cache
@@ -87,6 +93,7 @@ class DenseIndex:
         vectors: A FAISS index of one of the `retriever.vectors.KINDS`.
         threads: OpenMP threads of a search.
         corpus_sha256: Digest of the documents if known; else it is computed on demand.
+        rows: Rows of an ``ivf_pq`` index, which score its candidates.
     """
 
     def __init__(
@@ -96,6 +103,7 @@ class DenseIndex:
         vectors: Any,
         threads: int = 1,
         corpus_sha256: str | None = None,
+        rows: RowFile | None = None,
     ) -> None:
         self._faiss = import_optional("faiss")
         self.documents = documents
@@ -103,6 +111,8 @@ class DenseIndex:
         self.kind = kind_of(vectors)
         self._index = vectors
         self._threads = threads
+        self._row_file = rows
+        self._rescored = RESCORED
         self._known_sha256 = corpus_sha256
         # Called before every search; raises once damage to the files is known.
         self.check_files: Callable[[], None] = lambda: None
@@ -116,20 +126,55 @@ class DenseIndex:
 
     def info(self) -> dict[str, str | int | float]:
         """Return type and settings of the index, the encoder's settings and the corpus digest."""
-        about = {"index": NAMES[self.kind], **settings_of(self._index), **self.encoder.info()}
+        settings = settings_of(self._index)
+        if self.kind == "ivf_pq":
+            settings["rescored"] = self._rescored
+        about = {"index": NAMES[self.kind], **settings, **self.encoder.info()}
         return {**about, "corpus_sha256": self._corpus_sha256}
 
     @cached_property
     def _corpus_sha256(self) -> str:
         return self._known_sha256 or corpus_sha256(self.documents)
 
-    def look_further(self, effort: int) -> None:
-        """Set the search effort of an approximate index: lists or graph nodes visited per search.
+    @property
+    def most_effort(self) -> int:
+        """Largest search effort; 0 for an exhaustive index."""
+        return most_effort(self._index)
+
+    def look_further(self, effort: int | None = None, rescored: int | None = None) -> None:
+        """Set the search effort of an approximate index.
+
+        Args:
+            effort: Lists or graph nodes visited per search; None keeps it.
+            rescored: ``ivf_pq``: candidates per wanted document that are scored again with their stored rows; None keeps it.
 
         Raises:
-            BadSetting: The index is exhaustive, or ``effort`` is out of range.
+            BadSetting: The index is exhaustive or has no such setting, or a value is out of range.
         """
-        look_further(self._index, effort)
+        if effort is not None:
+            look_further(self._index, effort)
+        if rescored is not None:
+            if self.kind != "ivf_pq":
+                raise BadSetting(
+                    f"rescored {rescored} was given, but only ivf_pq scores candidates again, not {self.kind}."
+                )
+            if not 1 <= rescored <= MOST_RESCORED:
+                raise BadSetting(f"rescored {rescored} is out of range; choose from 1 to {MOST_RESCORED}.")
+            self._rescored = rescored
+
+    def restore(self, settings: Mapping[str, Any]) -> None:
+        """Set the search effort that `info` of the index as built tells.
+
+        Raises:
+            ValueError, TypeError: A value is none of this index.
+        """
+        effort = settings.get("probes", settings.get("breadth"))
+        if self.kind in EXHAUSTIVE or effort is None:
+            return
+        try:
+            self.look_further(effort, settings.get("rescored"))
+        except BadSetting as error:
+            raise ValueError(str(error)) from error
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
         """See `Searcher.search`."""
@@ -157,7 +202,11 @@ class DenseIndex:
                 some = positions >= 0
                 hits[row] = _best(positions[some], decoded[some], vectors[row], topk)
         else:
-            for row, positions in zip(known, self.candidates(vectors[known], topk + _SPARE), strict=True):
+            wanted = topk * self._rescored if self.kind == "ivf_pq" else topk
+            candidates = self.candidates(vectors[known], wanted + _SPARE)
+            if self._row_file is not None:
+                self._row_file.expect(candidates)
+            for row, positions in zip(known, candidates, strict=True):
                 hits[row] = self._rank(vectors[row], positions, topk)
         return hits
 
@@ -192,6 +241,8 @@ class DenseIndex:
             faiss.omp_set_num_threads(before)
 
     def _rows(self, positions: NDArray[np.int64]) -> NDArray[np.float32]:
+        if self._row_file is not None:
+            return self._row_file.read(positions)
         rows: NDArray[np.float32] = (
             self._scan.codes[positions]
             if self._scan is not None and self.kind == "flat"
@@ -219,6 +270,8 @@ class DenseIndex:
     def save(self, folder: Path) -> None:
         """Save vectors and encoder into an existing folder, without the documents."""
         self._faiss.write_index(self._index, str(folder / VECTORS))
+        if self._row_file is not None:
+            self._faiss.write_index(self._row_file.codec, str(folder / ROWS))
         self.encoder.save(folder)
 
     @classmethod
@@ -232,14 +285,21 @@ class DenseIndex:
             RuntimeError: FAISS cannot read the vectors.
             MissingDependency: faiss is not installed.
         """
-        vectors = open_vectors(folder / VECTORS)
-        shape, expected = (vectors.ntotal, vectors.d), (len(documents), encoder.dim)
-        if shape != expected:
-            raise BadIndex(
-                f"{folder / VECTORS}: found {type(vectors).__name__} of shape {shape}, expected the shape "
-                f"{expected}; build the index again."
-            )
-        return cls(documents, encoder, vectors, threads, corpus_sha256)
+        vectors, rows = open_vectors(folder / VECTORS), None
+        files = {VECTORS: vectors}
+        if kind_of(vectors) == "ivf_pq":
+            files[ROWS] = open_vectors(folder / ROWS)
+        expected = (len(documents), encoder.dim)
+        for name, file in files.items():
+            shape = (file.ntotal, file.d)
+            if shape != expected or (name == ROWS and kind_of(file) != "sq8"):
+                raise BadIndex(
+                    f"{folder / name}: found {type(file).__name__} of shape {shape}, expected the shape "
+                    f"{expected}; build the index again."
+                )
+        if ROWS in files:
+            rows = RowFile(folder / ROWS, files[ROWS])
+        return cls(documents, encoder, vectors, threads, corpus_sha256, rows)
 
 
 class HashedIndex(DenseIndex):
@@ -297,7 +357,9 @@ _TRIES = 3
 _PAUSE_SECONDS = 0.2
 _QUERIES_PER_REQUEST = 256
 # Scores of two shards are comparable if their ``info()`` agrees except for these.
-_OF_ONE_PART = frozenset(("index", "lists", "probes", "links", "breadth", "shards", "corpus_sha256"))
+_OF_ONE_PART = frozenset(
+    ("index", "lists", "probes", "rescored", "links", "breadth", "shards", "corpus_sha256")
+)
 _OF_A_SERVER = frozenset(("ntotal", "default_topk", "max_queries", "version"))
 
 

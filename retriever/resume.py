@@ -65,7 +65,7 @@ class _Lines:
 
 
 def _unit(phase: str) -> str:
-    return {"reading": "bytes", "writing": ""}.get(phase, "passages")
+    return {"reading": "bytes", "writing": "", "choosing": ""}.get(phase, "passages")
 
 
 Report = Callable[[str, int, int], None]

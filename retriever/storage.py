@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from retriever.bm25 import Bm25Index
 from retriever.corpus import LINES, StoredDocuments, write_documents
@@ -36,7 +36,8 @@ class Manifest(TypedDict):
 
     ``kind`` is ``bm25`` or the encoder's (`retriever.encoders.Encoder.kind`).
     ``sha256``, ``sha256_head`` (of the first MiB) and ``bytes`` are by file name. ``recall`` maps "@k" to the recall against
-    exact search, measured by the build. ``sha256_manifest`` covers all other fields.
+    exact search, measured by the build; ``recall_target`` is the recall@10 for which it chose the search effort in ``settings``, if it
+    was asked to. ``sha256_manifest`` covers all other fields.
     """
 
     format: int
@@ -44,6 +45,7 @@ class Manifest(TypedDict):
     ntotal: int
     settings: dict[str, str | int | float]
     recall: dict[str, float]
+    recall_target: NotRequired[float]
     bytes: dict[str, int]
     sha256_head: dict[str, str]
     sha256: dict[str, str]
@@ -107,7 +109,9 @@ def write_failed(folder: Path, error: BaseException, remedy: str) -> WriteFailed
     return WriteFailed(f"{folder} cannot be written: {reason}. {remedy}")
 
 
-def write_manifest(folder: Path, index: Index, recall: dict[str, float]) -> None:
+def write_manifest(
+    folder: Path, index: Index, recall: dict[str, float], recall_target: float | None = None
+) -> None:
     """Write the manifest of all files in a folder."""
     files = sorted(path for path in folder.iterdir() if path.name != MANIFEST)
     manifest: dict[str, Any] = {
@@ -116,6 +120,7 @@ def write_manifest(folder: Path, index: Index, recall: dict[str, float]) -> None
         "ntotal": index.ntotal,
         "settings": index.info(),
         "recall": recall,
+        **({} if recall_target is None else {"recall_target": recall_target}),
         "bytes": {path.name: path.stat().st_size for path in files},
         "sha256_head": {path.name: _sha256_head(path) for path in files},
         "sha256": {path.name: sha256_file(path) for path in files},
@@ -175,6 +180,7 @@ def _open(folder: Path, manifest: Manifest, threads: int) -> Index:
         else:
             encoder = encoder_class(manifest["kind"]).load(folder, threads)
             index = index_class(encoder).open(folder, documents, encoder, threads, digest)
+            index.restore(manifest["settings"])
     except RetrieverError:
         raise
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
@@ -253,9 +259,12 @@ def read_manifest(folder: Path) -> Manifest:
         raise BadIndex(f"{path} is missing; {folder} is not an index folder.") from error
     except (ValueError, RecursionError) as error:
         raise BadIndex(f"{path}: not JSON ({error}); copy or build the index again.") from error
-    if not isinstance(content, dict) or set(content) != set(Manifest.__annotations__):
+    if (
+        not isinstance(content, dict)
+        or set(content) - Manifest.__optional_keys__ != Manifest.__required_keys__
+    ):
         raise BadIndex(
-            f"{path}: expected an object with the fields {', '.join(Manifest.__annotations__)}; build the index again."
+            f"{path}: expected an object with the fields {', '.join(sorted(Manifest.__required_keys__))}; build the index again."
         )
     kind = content["kind"]
     if content["format"] != _FORMAT or not (kind in _KINDS or (isinstance(kind, str) and is_named(kind))):

@@ -13,19 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from retriever.errors import BadIndex, BadSetting, import_optional
+from retriever.product import trained_product
 from retriever.resume import Marks, Report, reserve, to_disk, turns
 
-Kind = Literal["flat", "fp16", "sq8", "ivf_sq8", "hnsw"]
+Kind = Literal["flat", "fp16", "sq8", "ivf_sq8", "ivf_pq", "hnsw"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 # Types that compare a query with every vector; the others may miss some.
 EXHAUSTIVE_KINDS: tuple[Kind, ...] = ("flat", "fp16", "sq8")
 EXHAUSTIVE: frozenset[Kind] = frozenset(EXHAUSTIVE_KINDS)
+# Types with inverted lists.
+LISTED: frozenset[Kind] = frozenset(("ivf_sq8", "ivf_pq"))
 # Names in ``/info`` and manifests.
 NAMES: dict[Kind, str] = {
     "flat": "flat_ip",
     "fp16": "flat_fp16",
     "sq8": "flat_sq8",
     "ivf_sq8": "ivf_sq8",
+    "ivf_pq": "ivf_pq",
     "hnsw": "hnsw",
 }
 
@@ -64,7 +68,7 @@ def training_size(kind: Kind, count: int) -> int:
     """
     if kind == "sq8":
         return min(count, _TRAINING_SQ8)
-    return min(count, max(_TRAINING_SQ8, 64 * lists_for(count))) if kind == "ivf_sq8" else 0
+    return min(count, max(_TRAINING_SQ8, 64 * lists_for(count))) if kind in LISTED else 0
 
 
 def improved_centres(
@@ -105,7 +109,7 @@ def trained(
         dim: Vector length.
         count: Number of vectors it will hold.
         sample: `training_size` training vectors, shape (n, dim); ignored by types without training.
-        centres: Centres of the lists of ``ivf_sq8``, if known.
+        centres: Centres of the inverted lists, if known.
 
     Raises:
         MissingDependency: faiss is not installed.
@@ -118,13 +122,16 @@ def trained(
         index = faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_fp16, metric)
     elif kind == "sq8":
         index = faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_8bit, metric)
-    elif kind == "ivf_sq8":
+    elif kind in LISTED:
         lists = lists_for(count)
+        if centres is None:
+            centres = improved_centres(sample, lists, None)
+            for _ in range(ROUNDS - 1):
+                centres = improved_centres(sample, lists, centres)
+        if kind == "ivf_pq":
+            return trained_product(dim, lists, sample, centres, min(_MOST_PROBES, lists))
         quantizer = faiss.IndexFlatIP(dim)
         index = faiss.IndexIVFScalarQuantizer(quantizer, dim, lists, faiss.ScalarQuantizer.QT_8bit, metric)
-        if centres is None:
-            for _ in range(ROUNDS):
-                centres = improved_centres(sample, lists, centres)
         # With its centres the quantizer counts as trained; only the ranges of the 8-bit codes are left to train.
         quantizer.add(centres)
         index.nprobe = min(_MOST_PROBES, lists)
@@ -150,6 +157,8 @@ def kind_of(index: Any) -> Kind:
         return "flat"
     if isinstance(index, faiss.IndexIVFScalarQuantizer):
         return "ivf_sq8"
+    if isinstance(index, faiss.IndexPreTransform) and isinstance(lists_of(index), faiss.IndexIVFPQ):
+        return "ivf_pq"
     if isinstance(index, faiss.IndexHNSWFlat):
         return "hnsw"
     if isinstance(index, faiss.IndexScalarQuantizer):
@@ -157,18 +166,34 @@ def kind_of(index: Any) -> Kind:
     raise BadIndex(f"a FAISS index of type {type(index).__name__} is not supported; build the index again.")
 
 
+def lists_of(index: Any) -> Any:
+    """Find the inverted lists of a FAISS index, behind its rotation if it has one; None if it has none."""
+    faiss = import_optional("faiss")
+    found = faiss.try_extract_index_ivf(index)
+    return None if found is None else faiss.downcast_index(found)
+
+
 def settings_of(index: Any) -> dict[str, int]:
     """Read the search settings of an approximate index; {} for an exhaustive one."""
     kind = kind_of(index)
-    if kind == "ivf_sq8":
-        return {"lists": index.nlist, "probes": index.nprobe}
+    if kind in LISTED:
+        lists = lists_of(index)
+        return {"lists": lists.nlist, "probes": lists.nprobe}
     if kind == "hnsw":
         return {"links": _HNSW_LINKS, "breadth": index.hnsw.efSearch}
     return {}
 
 
+def most_effort(index: Any) -> int:
+    """Compute the largest search effort: all lists, or 10,000 graph nodes; 0 for an exhaustive index."""
+    kind = kind_of(index)
+    if kind in LISTED:
+        return int(lists_of(index).nlist)
+    return 0 if kind in EXHAUSTIVE else 10_000
+
+
 def look_further(index: Any, effort: int) -> None:
-    """Set the lists (``ivf_sq8``) or graph nodes (``hnsw``) visited per search.
+    """Set the lists (``ivf_sq8``, ``ivf_pq``) or graph nodes (``hnsw``) visited per search.
 
     More is slower and more exact.
 
@@ -176,13 +201,13 @@ def look_further(index: Any, effort: int) -> None:
         BadSetting: The index is exhaustive, or ``effort`` is out of range.
     """
     kind = kind_of(index)
-    most = index.nlist if kind == "ivf_sq8" else 10_000
+    most = most_effort(index)
     if kind in EXHAUSTIVE:
         raise BadSetting(f"effort {effort} was given, but a {NAMES[kind]} index is exhaustive already.")
     if not 1 <= effort <= most:
         raise BadSetting(f"effort {effort} is out of range; choose from 1 to {most}.")
-    if kind == "ivf_sq8":
-        index.nprobe = effort
+    if kind in LISTED:
+        lists_of(index).nprobe = effort
     else:
         index.hnsw.efSearch = effort
 
@@ -352,12 +377,13 @@ _CHANGE = np.dtype([("place", "<u8"), ("link", "<i4")])
 _EMPTY_LISTS = 32
 
 
-def fill_lists(staged: Any, out: Path, chunk: int, marks: Marks, report: Report) -> None:
-    """Write an ``ivf_sq8`` index; memory: the centres, and 4 bytes per vector.
+def fill_lists(kind: Kind, staged: Any, out: Path, chunk: int, marks: Marks, report: Report) -> None:
+    """Write an index with inverted lists; memory: the centres, and 4 bytes per vector.
 
     The file is identical to FAISS's own.
 
     Args:
+        kind: ``ivf_sq8`` or ``ivf_pq``.
         staged: FAISS index of the vectors, in document order.
         out: File to write.
         chunk: Vectors between two marks.
@@ -366,18 +392,19 @@ def fill_lists(staged: Any, out: Path, chunk: int, marks: Marks, report: Report)
     """
     faiss = import_optional("faiss")
     count = staged.ntotal
-    index = _trained_lists(staged, marks, report)
+    index = _trained_lists(kind, staged, marks, report)
+    inner = lists_of(index)
     with marks.growing("lists", 4 * marks["listed"]) as stream:
         while (start := marks["listed"]) < count:
             vectors = staged.reconstruct_n(start, min(chunk, count - start))
-            stream.write(index.quantizer.assign(vectors, 1).astype("<i4").tobytes())
+            stream.write(inner.quantizer.assign(_turned(index, vectors), 1).astype("<i4").tobytes())
             to_disk(stream)
             marks.set(listed=start + len(vectors))
             report("assigning", marks["listed"], count)
     lists = np.fromfile(marks.work / "lists", "<i4")
-    place, header, size = _places(index, np.bincount(lists, minlength=index.nlist))
+    place, header, size = _places(index, np.bincount(lists, minlength=inner.nlist))
     done = marks.placed("lists_placed")
-    taken = np.bincount(lists[:done], minlength=index.nlist)
+    taken = np.bincount(lists[:done], minlength=inner.nlist)
     if not done:
         out.write_bytes(header)
         reserve(out, size)
@@ -385,13 +412,13 @@ def fill_lists(staged: Any, out: Path, chunk: int, marks: Marks, report: Report)
         with mmap.mmap(stream.fileno(), size) as file:
             while done < count:
                 mine = lists[done : done + chunk].astype(np.int64)
-                codes = np.empty((len(mine), index.code_size), np.uint8)
-                vectors = staged.reconstruct_n(done, len(mine))
-                index.encode_vectors(
+                codes = np.empty((len(mine), inner.code_size), np.uint8)
+                vectors = _turned(index, staged.reconstruct_n(done, len(mine)))
+                inner.encode_vectors(
                     len(mine), faiss.swig_ptr(vectors), faiss.swig_ptr(mine), faiss.swig_ptr(codes), False
                 )
                 for number, (at, named) in enumerate(place(mine, taken[mine] + turns(mine))):
-                    file[at : at + index.code_size] = codes[number].tobytes()
+                    file[at : at + inner.code_size] = codes[number].tobytes()
                     file[named : named + 8] = (done + number).to_bytes(8, "little")
                 np.add.at(taken, mine, 1)
                 done += len(mine)
@@ -401,13 +428,22 @@ def fill_lists(staged: Any, out: Path, chunk: int, marks: Marks, report: Report)
         os.fsync(stream.fileno())
 
 
-def _trained_lists(staged: Any, marks: Marks, report: Report) -> Any:
+def _turned(index: Any, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Rotate vectors as the index does."""
+    faiss = import_optional("faiss")
+    if not isinstance(index, faiss.IndexPreTransform):
+        return vectors
+    turned: NDArray[np.float32] = faiss.downcast_VectorTransform(index.chain.at(0)).apply(vectors)
+    return turned
+
+
+def _trained_lists(kind: Kind, staged: Any, marks: Marks, report: Report) -> Any:
     """Train the centres of the lists, with a mark after every round of k-means."""
     faiss = import_optional("faiss")
     path, count = marks.work / "lists.trained", staged.ntotal
     if path.is_file():
         return faiss.read_index(str(path))
-    wanted = training_size("ivf_sq8", count)
+    wanted = training_size(kind, count)
     sample = staged.reconstruct_batch(np.arange(wanted) * count // wanted)
     report("training", marks["trained"], ROUNDS)
     while (done := marks["trained"]) < ROUNDS:
@@ -417,7 +453,7 @@ def _trained_lists(staged: Any, marks: Marks, report: Report) -> Any:
             to_disk(stream)
         marks.set(trained=done + 1)
         report("training", done + 1, ROUNDS)
-    index = trained("ivf_sq8", staged.d, count, sample, np.load(marks.work / f"centres{ROUNDS}.npy"))
+    index = trained(kind, staged.d, count, sample, np.load(marks.work / f"centres{ROUNDS}.npy"))
     write_index(index, path)
     return index
 
@@ -431,22 +467,20 @@ def _places(index: Any, sizes: NDArray[np.int64]) -> tuple[Places, bytes, int]:
     Returns a function from lists and ranks to byte offsets of code and id, the bytes before the lists, and the file size.
     """
     faiss = import_optional("faiss")
+    inner = lists_of(index)
+    nlist, code_size = inner.nlist, inner.code_size
     empty = bytearray(faiss.serialize_index(index).tobytes())
     before, lists = empty[:-_EMPTY_LISTS], empty[-_EMPTY_LISTS:]
-    expected = (
-        b"ilar"
-        + index.nlist.to_bytes(8, "little")
-        + index.code_size.to_bytes(8, "little")
-        + b"sprs"
-        + bytes(8)
-    )
+    expected = b"ilar" + nlist.to_bytes(8, "little") + code_size.to_bytes(8, "little") + b"sprs" + bytes(8)
     if lists != expected:
         raise BadSetting(
             f"faiss {faiss.__version__} writes inverted lists in an unknown format; pip install faiss-cpu==1.15.1"
         )
-    before[NTOTAL] = int(sizes.sum()).to_bytes(8, "little")
-    if np.count_nonzero(sizes) > index.nlist // 2:
-        table = b"full" + index.nlist.to_bytes(8, "little") + sizes.astype("<u8").tobytes()
+    # A rotation has a header of its own, before that of the lists.
+    for header_at in {0, len(empty) - len(faiss.serialize_index(inner))}:
+        before[header_at + NTOTAL.start : header_at + NTOTAL.stop] = int(sizes.sum()).to_bytes(8, "little")
+    if np.count_nonzero(sizes) > nlist // 2:
+        table = b"full" + nlist.to_bytes(8, "little") + sizes.astype("<u8").tobytes()
     else:
         some = np.flatnonzero(sizes)
         table = (
@@ -456,12 +490,12 @@ def _places(index: Any, sizes: NDArray[np.int64]) -> tuple[Places, bytes, int]:
         )
     header = bytes(before) + expected[:-12] + table
     # Layout: list by list, first its codes, then its ids.
-    ends = len(header) + np.cumsum(sizes * (index.code_size + 8))
-    starts = ends - sizes * (index.code_size + 8)
+    ends = len(header) + np.cumsum(sizes * (code_size + 8))
+    starts = ends - sizes * (code_size + 8)
 
     def place(mine: NDArray[np.int64], ranks: NDArray[np.int64]) -> list[list[int]]:
-        code = starts[mine] + ranks * index.code_size
-        named = starts[mine] + sizes[mine] * index.code_size + 8 * ranks
+        code = starts[mine] + ranks * code_size
+        named = starts[mine] + sizes[mine] * code_size + 8 * ranks
         found: list[list[int]] = np.stack([code, named], axis=1).tolist()
         return found
 

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -165,13 +166,13 @@ def test_whoever_is_killed_at_every_chunk_repeats_one_each_time(
     )
     # Each run sets one mark, has done the work of the next and is killed; that work alone is done again.
     assert int(done.stdout) == marks
-    assert marks >= {"flat": 11, "fp16": 11, "sq8": 16, "ivf_sq8": 31, "hnsw": 16}[kind]
+    assert marks >= {"flat": 11, "fp16": 11, "sq8": 16, "ivf_sq8": 31, "ivf_pq": 36, "hnsw": 16}[kind]
     assert folder_contents(out) == folder_contents(tmp_path / "whole")
 
 
 # Without noise there are seven different vectors, and most lists stay empty.
 @pytest.mark.parametrize(("count", "noise"), [(40, 0.05), (300, 0.05), (5000, 0.05), (1000, 0.0)])
-@pytest.mark.parametrize("kind", ["ivf_sq8", "hnsw"])
+@pytest.mark.parametrize("kind", ["ivf_sq8", "ivf_pq", "hnsw"])
 def test_arranged_by_chunks_is_what_faiss_writes(
     kind: Kind, count: int, noise: float, tmp_path: Path
 ) -> None:
@@ -184,7 +185,7 @@ def test_arranged_by_chunks_is_what_faiss_writes(
     whole = trained(kind, 24, count, sample)
     for start in range(0, count, 64):
         whole.add(rows[start : start + 64])
-    fill = fill_lists if kind == "ivf_sq8" else fill_graph
+    fill = fill_graph if kind == "hnsw" else partial(fill_lists, kind)
     fill(staged, tmp_path / "vectors.faiss", 64, Marks(tmp_path, {}), lambda *_: None)
     assert (tmp_path / "vectors.faiss").read_bytes() == faiss.serialize_index(whole).tobytes()
 
