@@ -1,4 +1,4 @@
-"""Attention with less work gives the same numbers as without, reads a prefix in one row only, and computes a last layer where it is used."""
+"""Attention with less work: the same numbers, a prefix read in one row only, and a last layer computed where it is used."""
 
 from __future__ import annotations
 
