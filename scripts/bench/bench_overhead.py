@@ -1,6 +1,7 @@
 """Measure the CPU seconds of an iteration of GRPO, of the paper's T-STAR (each --graft.keep) and of T-STAR by state, by phase, interleaved.
 
     python scripts/bench/bench_overhead.py [--envs hotpotqa sokoban-easy blocksworld-stack] [--iterations 5] [--samples 16]
+    python scripts/bench/bench_overhead.py --other ../before    # an iteration of the preset here and in another checkout, in turn
 
 All sides play the built-in policy with its preset, the same tasks with the same seeds. The learning rate is next to nothing, so that
 every iteration plays the same episodes on all sides and only what is done with them differs; the optimizer's steps are taken. With
@@ -11,9 +12,14 @@ not counted. A ratio is the median of the iterations' own ratios.
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
+import subprocess
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -26,6 +32,7 @@ from tstar_train.distributed import SingleProcess
 from tstar_train.loop import Trainer, iterate
 from tstar_train.presets import choose, with_nodes
 
+ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = ("hotpotqa", "sokoban-easy", "blocksworld-stack")
 PHASES = ("rollout", "tree", "valuation", "grafting", "update")
 
@@ -78,6 +85,45 @@ def line(env: str, name: str, spent: list[dict[str, float]], base: list[dict[str
     return f"| {env} | {name} | {over} | " + " | ".join(seconds) + " |"
 
 
+def alone(env: str, iterations: int) -> list[dict[str, float]]:
+    """CPU seconds of iterations of an environment's preset, the first not counted."""
+    trainer = build(config_of(env, None), SingleProcess())
+    return [seconds_of(trainer, number) for number in range(iterations + 1)][1:]
+
+
+def beside(other: Path, envs: list[str], iterations: int, rounds: int) -> None:
+    """Print a table of the presets' iterations in two checkouts, which take turns in processes of their own."""
+    print(f"| environment | before | now | now over before | {' | '.join(PHASES)} |\n" + "|---" * 9 + "|")
+    for env in envs:
+        found: dict[Path, list[list[dict[str, float]]]] = {other: [], ROOT: []}
+        for _ in range(rounds):
+            for root, measured in found.items():
+                done = subprocess.run(
+                    [sys.executable, __file__, "--child", "--envs", env, "--iterations", str(iterations)],
+                    env={**os.environ, "PYTHONPATH": str(root)},
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                if done.returncode:
+                    raise SystemExit(done.stderr)
+                measured.append(json.loads(done.stdout.splitlines()[-1]))
+        medians = {
+            root: [
+                {name: statistics.median(s[name] for s in spent) for name in ("all", *PHASES)}
+                for spent in measured
+            ]
+            for root, measured in found.items()
+        }
+        ratios = [a["all"] / b["all"] for a, b in zip(medians[ROOT], medians[other], strict=True)]
+        cells = [
+            " to ".join(f"{statistics.median(m[phase] for m in medians[root]):.2f}" for root in found)
+            for phase in PHASES
+        ]
+        whole = [f"{statistics.median(m['all'] for m in medians[root]):.2f}" for root in found]
+        print(f"| {env} | {' | '.join(whole)} | {spread(ratios)} | {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -95,8 +141,22 @@ def main() -> None:
         type=int,
         help="samples per context that estimate the KL divergence (default: the preset's)",
     )
+    parser.add_argument("--other", type=Path, help="another checkout to measure the presets in, in turn")
+    parser.add_argument("--rounds", type=int, default=3, help="with --other (default: %(default)s)")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     torch.set_num_threads(1)
+    if asked.child:
+        print(json.dumps(alone(asked.envs[0], asked.iterations)))
+        return
+    if asked.other is not None:
+        if not (asked.other / "tstar_train").is_dir():
+            parser.error(
+                f"--other {asked.other} is no checkout of this project: it has no folder tstar_train"
+            )
+        print("CPU seconds of one thread, medians of the rounds' median iterations; phases before to now\n")
+        beside(asked.other.resolve(), asked.envs, asked.iterations, asked.rounds)
+        return
     print("CPU seconds of one thread, medians of iterations\n")
     print(f"| environment | | over GRPO | all | {' | '.join(PHASES)} |\n" + "|---" * (4 + len(PHASES)) + "|")
     for env in asked.envs:
