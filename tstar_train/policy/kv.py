@@ -244,8 +244,6 @@ class RaggedCache(Cache):
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order; a row may be repeated."""
-        if torch.equal(rows, torch.arange(len(self.lengths))):
-            return
         used = max(1, int(self.lengths.max()))
         for tensors in (self._keys, self._values):
             for layer, tensor in enumerate(tensors):  # only one layer at a time takes twice the memory

@@ -155,3 +155,13 @@ def test_adapters_and_scores_written_out_are_counted():
     add_adapters(model, 4, 8)
     assert activations_in(model).token > plain.token and plain.repeated == 2 * 64 * 4
     assert activations_in(MODELS["gpt2"]).repeated == 0 and activations_in(MODELS["gemma2"]).seen > plain.seen
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 2], [2, 0]])
+def test_a_part_of_a_cache_is_a_copy_of_its_rows_even_of_all(rows):
+    cache = RaggedCache(MODELS["qwen2"], 3, 8)
+    cache.lengths += 4
+    part = cache.part(torch.tensor(rows))
+    for tensor in (*part._keys, *part._values):
+        tensor += 1
+    assert not any(tensor.any() for tensor in (*cache._keys, *cache._values))
