@@ -288,7 +288,9 @@ class ProcessGroup:
 
     def _counted(self, key: str, more: int) -> int:
         try:
-            return int(self._counters.add(key, more))
+            # The host of the store may have gone, and the call would wait for it without end.
+            with self._watched("the handing out of tasks", together=False):
+                return int(self._counters.add(key, more))
         except RuntimeError as error:
             raise self._failed(
                 f"rank {self.rank} could not reach the store that hands tasks out ({_first_line(error)})"
@@ -377,8 +379,8 @@ class ProcessGroup:
                 f"the connection of rank {self.rank} to another one broke in {what}"
             ) from error
 
-    def _watched(self, what: str) -> AbstractContextManager[None]:
-        return self.watch.waiting(what)
+    def _watched(self, what: str, together: bool = True) -> AbstractContextManager[None]:
+        return self.watch.waiting(what, together)
 
     def _failed(self, reason: str | None) -> RankFailed:
         self._failure = RankFailed(self.watch.verdict(reason))
@@ -400,7 +402,7 @@ class _SecondGroup(ProcessGroup):
         self._counters, self._handings = first.second_counters(), 0
         self._group = dist.new_group(backend="gloo", timeout=_NO_END)
 
-    def _watched(self, what: str) -> AbstractContextManager[None]:
+    def _watched(self, what: str, together: bool = True) -> AbstractContextManager[None]:
         return nullcontext()
 
     def close(self) -> None:

@@ -101,6 +101,7 @@ class Watchdog:
         self._changed = threading.Event()  # the timeout was, or this is closed
         self._leads = False
         self._heartbeat = Heartbeat(rank, seconds + LATER_SECONDS)
+        self._who: dict[int, str] = {}
         self._asking.set(f"who {rank}", f"process {os.getpid()} on {socket.gethostname()}")
         self._threads = [
             threading.Thread(target=work, daemon=True, name="tstar watch")
@@ -126,13 +127,14 @@ class Watchdog:
         self._heartbeat.set_timeout(seconds + LATER_SECONDS)
 
     @contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
+    def waiting(self, what: str, together: bool = True) -> Iterator[None]:
         """Mark a ``with`` block as waiting for other ranks.
 
         Args:
-            what: description of the collective call, for reports.
+            what: description of the call, for reports.
+            together: False for a call that ranks make each by itself, which says nothing about who lags behind.
         """
-        self._calls += 1
+        self._calls += together
         self._waiting = what, time.monotonic()
         try:
             yield
@@ -192,11 +194,18 @@ class Watchdog:
                 return
             with suppress(RuntimeError):
                 self._counting.set_timeout(timedelta(seconds=_ANSWER_SECONDS))
+                self._meet(self._counting)
                 count = progress.count
                 whole = self._counting.add("progress", count - said)
                 said = count
                 if whole != total:
                     total, self._moved = whole, time.monotonic()
+
+    def _meet(self, store: dist.Store) -> None:
+        """Note the process and host of each rank, before the host of the store may be gone."""
+        for rank in range(self._size):
+            if rank not in self._who and store.check([f"who {rank}"]):
+                self._who[rank] = store.get(f"who {rank}").decode()
 
     def _listen(self) -> None:
         """Wait in a separate thread until another rank gives up, because the store may be unreachable."""
@@ -208,13 +217,13 @@ class Watchdog:
     def _give_up(self) -> None:
         mine = self._state()
         answers: dict[int, dict[str, Any]] = {self._rank: mine}
-        message: dict[str, Any] = {"reason": self._reason, "who": {}}
+        message: dict[str, Any] = {"reason": self._reason}
         asking = threading.Thread(
             target=self._ask, args=(mine, answers, message), daemon=True, name="tstar watch asks"
         )
         asking.start()
         asking.join(2 * _ANSWER_SECONDS)
-        answers, who = dict(answers), dict(message["who"])
+        answers, who = dict(answers), dict(self._who)
         self.silent = [rank for rank in range(self._size) if rank not in answers]
         self._leads = min(answers) == self._rank
         if self._rank == 0 or self._leads:
@@ -245,9 +254,7 @@ class Watchdog:
             self._asking.set(f"state {self._rank}", json.dumps(mine))
             if message["reason"] is None:
                 message["reason"] = self._asking.get("reason").decode()
-            for rank in range(self._size):
-                if self._asking.check([f"who {rank}"]):
-                    message["who"][rank] = self._asking.get(f"who {rank}").decode()
+            self._meet(self._asking)
             while len(answers) < self._size and time.monotonic() < deadline - (
                 _DEAD_SECONDS if self._complaint() else 0
             ):

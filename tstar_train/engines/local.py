@@ -257,7 +257,9 @@ class LocalEngine:
             (text.row, shared) if text is not None and text.cache is old else (0, 0)
             for text, shared in sources
         ]
-        if [row for row, _ in here] != list(range(len(old.lengths))):  # else the copy of a turn that all rows go on from
+        if [row for row, _ in here] != list(
+            range(len(old.lengths))
+        ):  # else the copy of a turn that all rows go on from
             old.select(torch.tensor([row for row, _ in here]))
         old.lengths = torch.tensor([shared for _, shared in here], device=self._model.device)
         for row, (text, shared) in enumerate(sources):
