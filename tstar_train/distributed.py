@@ -12,6 +12,7 @@ import socket
 import struct
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -36,6 +37,7 @@ T = TypeVar("T")
 
 # The watchdog ends waits, not gloo: it knows whether another rank makes progress.
 _NO_END = timedelta(days=365)
+_END_SECONDS = 5.0  # for connections to close after a rank was lost
 # Number of entries of large tensors that the ranks exchange at a time: 256 MiB in float32.
 BUCKET = 1 << 26
 # First and longest pause between two looks at a call that other ranks have not joined yet.
@@ -350,7 +352,10 @@ class ProcessGroup:
     def close(self) -> None:
         """See ``Communicator``."""
         if dist.is_initialized():
-            dist.destroy_process_group()
+            # It waits for a call that a lost rank never answers; then the thread is left to the end of the process.
+            ending = threading.Thread(target=dist.destroy_process_group, daemon=True, name="tstar group ends")
+            ending.start()
+            ending.join(None if self._failure is None else _END_SECONDS)
         self.watch.close()
 
     def _wait(self, what: str, begin: Callable[[], Any]) -> None:
