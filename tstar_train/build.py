@@ -34,7 +34,6 @@ from tstar_train.policy.model import (
     has_few_parameters,
     load_policy,
     recompute_layers,
-    round_subnormals_to_zero,
     set_threads,
 )
 from tstar_train.presets import require_train_split
@@ -50,7 +49,7 @@ def build(
 ) -> Trainer:
     """Make the trainer of one rank: policy, engine, learner and algorithm.
 
-    It sets torch's threads and its rounding in this process, see ``policy.model.set_threads`` and ``round_subnormals_to_zero``.
+    It sets torch's threads in this process, see ``policy.model.set_threads``.
 
     Args:
         config: of the run.
@@ -62,7 +61,6 @@ def build(
         UnknownOption: replies may be so long that no context fits before them, or the options do not fit the environment.
     """
     config.keep_secrets()
-    round_subnormals_to_zero()
     dtype = torch.bfloat16 if config.optim.dtype == "bfloat16" else torch.float32
     policy = load_policy(config.model, built_in_policy(config), device_of(config), dtype)
     if config.lora.rank:

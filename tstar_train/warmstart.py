@@ -24,7 +24,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tstar_envs import EnvEntry, TextEnv, find_entry, parse_reply, render_reply, write_whole
 from tstar_envs.utils import counted
-from tstar_train.finite import NotFinite
+from tstar_train.finite import NotFinite, rounding_subnormals
 from tstar_train.grafting import contrast_context
 from tstar_train.learner.optimizers import layer_matrices
 from tstar_train.policy.codec import Codec, PlainCodec
@@ -34,7 +34,6 @@ from tstar_train.policy.model import (
     load_policy,
     load_tokenizer,
     new_tiny,
-    round_subnormals_to_zero,
     save_tiny,
 )
 from tstar_train.policy.tokenizer import train_tokenizer
@@ -322,6 +321,7 @@ def optimizers(model: PreTrainedModel, schedule: ImitationSchedule) -> list[torc
     ]
 
 
+@rounding_subnormals()
 def imitate(
     model: PreTrainedModel,
     rows: Iterator[Row],
@@ -474,7 +474,6 @@ def _build(
     entry: EnvEntry, recipe: Recipe, out: Path, seed: int, steps: int | None, console: Console
 ) -> None:
     torch.set_num_threads(1)
-    round_subnormals_to_zero()
     made: list[dict[str, Any]] = []  # stages of the policy to start from
     if start := recipe.warm_start.begins_with:
         policy = load_policy("tiny", start)
@@ -563,7 +562,6 @@ def _stage(
 ) -> None:
     """Run one process of a stage; all processes take the same steps, and rank 0 writes."""
     torch.set_num_threads(1)
-    round_subnormals_to_zero()
     average = None
     if schedule.processes > 1:
         torch.distributed.init_process_group(

@@ -57,7 +57,6 @@ from tstar_train.policy.model import (
     by_file_names,
     load_policy,
     recompute_layers,
-    round_subnormals_to_zero,
     save_description,
     set_threads,
 )
@@ -463,7 +462,6 @@ def _plain(value: Any) -> Any:
 
 def _loaded(config: Config, device: str) -> Policy:
     """Load the model with what the options put on it, and check that a run can sample from it."""
-    round_subnormals_to_zero()
     dtype = torch.bfloat16 if config.optim.dtype == "bfloat16" else torch.float32
     policy = load_policy(config.model, built_in_policy(config), device, dtype)
     if config.lora.rank:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tstar_train.distributed import Communicator, raise_on_any_rank
 from tstar_train.engines.check import require_agreement
-from tstar_train.finite import NotFinite, require_bounded, require_finite
+from tstar_train.finite import NotFinite, require_bounded, require_finite, rounding_subnormals
 from tstar_train.learner.base import Learner
 from tstar_train.learner.batch import (
     Outputs,
@@ -132,6 +132,7 @@ class Batching(NamedTuple):
         return self.micro_tokens, self.temperature, self.pad, self.device
 
 
+@rounding_subnormals()
 def update(
     learner: Learner,
     steps: Sequence[Step],

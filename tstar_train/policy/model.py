@@ -437,15 +437,6 @@ def set_threads(policy: Policy, threads: int | None = None) -> None:
         torch.set_num_threads(threads or 1)
 
 
-def round_subnormals_to_zero() -> None:
-    """Compute with zero in place of numbers below 1.2e-38 in this process, on the CPU.
-
-    Peaked attention gives such gradients: 2 to 4 % of those in the layers of the built-in policies, whose largest are near 1e-6. A CPU
-    computes with them so slowly that an update takes twice as long. Threads that torch has started before go on with them.
-    """
-    torch.set_flush_denormal(True)
-
-
 def recompute_layers(model: PreTrainedModel) -> None:
     """Enable gradient checkpointing, which is active in training mode, and set every dropout to 0.
 

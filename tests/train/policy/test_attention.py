@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from scripts.studies.small_models import small_model
 from tstar_train.build import build
-from tstar_train.config import Config
+from tstar_train.config import Config, RolloutConfig
 from tstar_train.distributed import SingleProcess
 from tstar_train.engines.local import LocalEngine
+from tstar_train.loop import iterate
 from tstar_train.policy import attention
 from tstar_train.policy.attention import last_layer_only_at, reading_prefix_once
 from tstar_train.policy.kv import RaggedCache, hidden_states
@@ -130,12 +131,20 @@ def test_only_the_asked_places_of_the_last_layer_are_computed(name):
     assert seen == [3, 18]
 
 
-def test_training_rounds_subnormal_numbers_to_zero():
-    torch.set_flush_denormal(False)
-    try:
-        smallest = torch.full((4,), 1e-39)
-        assert (smallest * 0.5 != 0).all()
-        build(Config(env="tstar/Blocksworld-stack", model="tiny", processes=1), SingleProcess())
-        assert (smallest * 0.5 == 0).all()
-    finally:
-        torch.set_flush_denormal(False)
+def test_an_update_rounds_subnormal_numbers_to_zero_and_nothing_else_does():
+    smallest = torch.full((4,), 1e-39)
+    trainer = build(
+        Config(
+            env="tstar/Blocksworld-stack",
+            model="tiny",
+            processes=1,
+            rollout=RolloutConfig(tasks_per_iteration=1, group_size=2, horizon=3, invalid_penalty=0.5),
+        ),
+        SingleProcess(),
+    )
+    seen = []
+    step = trainer.learner.apply
+    trainer.learner.apply = lambda factor: (seen.append(bool((smallest * 0.5 == 0).all())), step(factor))[1]
+    iterate(trainer, 0)
+    assert seen and all(seen)
+    assert (smallest * 0.5 != 0).all()
