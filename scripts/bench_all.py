@@ -350,7 +350,7 @@ def shown_tables(entry: Entry, output: str) -> list[str]:
     """
     tables = [found[0].rstrip("\n") + "\n" for found in _TABLE.finditer(output)]
     if not tables:
-        raise Refused(f"the command printed no table; it printed:\n{output[-1000:]}")
+        raise Refused("there is no table")
     if entry.shown and max(entry.shown) >= len(tables):
         raise Refused(f"the page shows table {max(entry.shown) + 1} of the run, which printed {len(tables)}")
     return [tables[place] for place in entry.shown] if entry.shown else tables
@@ -414,10 +414,13 @@ def measured(entry: Entry, root: Path, python: str, before: str) -> tuple[list[s
         raise Refused(f"{shlex.join(command)} ended with status {done.returncode}; its message is above")
     # Read again: another entry of the page may have been written meanwhile.
     text = page.read_text(encoding="utf-8")
-    if entry.whole:
-        return checked_whole(entry, text, written), written
-    tables = shown_tables(entry, done.stdout)
-    return tables, replaced(entry, text, tables)
+    try:
+        if entry.whole:
+            return checked_whole(entry, text, written), written
+        tables = shown_tables(entry, done.stdout)
+        return tables, replaced(entry, text, tables)
+    except Refused as error:  # minutes of measurements are not lost with it
+        raise Refused(f"{error}; the command printed:\n{done.stdout.rstrip()}") from error
 
 
 def revision_of(folder: Path) -> str:

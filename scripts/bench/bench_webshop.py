@@ -242,7 +242,15 @@ def main() -> None:
         built = any((arguments.large / "webshop" / "stores").glob("*/tasks.jsonl"))
         for part in ("measure",) if built else ("build", "measure"):
             command = [sys.executable, __file__, "--large", str(arguments.large), "--part", part]
-            subprocess.run(command, check=True, env={**os.environ, "TSTAR_DATA": str(arguments.large)})
+            done = subprocess.run(
+                command,
+                check=True,
+                env={**os.environ, "TSTAR_DATA": str(arguments.large)},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for line in done.stdout.splitlines():  # the build's progress does not belong into the table
+                print(line, file=sys.stdout if line.startswith("|") else sys.stderr, flush=True)
         return
     print("| measure | value |\n|---|---|", flush=True)
     for observation in ("text", "text_rich", "text_options"):

@@ -208,7 +208,7 @@ def test_some_tables_of_a_run_may_be_shown(tmp_path: Path) -> None:
     ("printed", "status", "why"),
     [
         (f"{FIRST}\n{SECOND}", 3, "ended with status 3"),
-        ("All sides were measured.", 0, "no table"),
+        ("All sides were measured.", 0, "no table; the command printed:\nAll sides were"),
         (FIRST, 0, "1 tables, the page has 2.*different runs would be mixed"),
         (f"{FIRST}\n{SECOND}\n{SECOND}", 0, "3 tables, the page has 2.*different runs would be mixed"),
         (
