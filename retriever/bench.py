@@ -415,11 +415,17 @@ def opening(folder: Path, count: int, dim: int, say: Say) -> None:
     if done.returncode:
         raise BenchFailed(done.stderr.strip())
     size = sum(path.stat().st_size for path in (folder / "index").iterdir())
-    say(f"{count:,} x {dim} ({size / 1e9:.2f} GB): {done.stdout.strip()}")
+    found = json.loads(done.stdout)
+    say("| index | on disk | open | memory | first answer |")
+    say("|---|---|---|---|---|")
+    say(
+        f"| {count:,} x {dim}, flat float32 | {size / 1e9:.2f} GB | {found['open']:.3f} s | {found['memory']:.0f} MB | "
+        f"{found['answer']:.2f} s after |"
+    )
 
 
 def open_once(folder: str) -> None:
-    """Open an index folder, search once, and print time and memory."""
+    """Open an index folder, search once, and print seconds and MB more of memory as JSON."""
     import_optional("faiss")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
@@ -429,9 +435,7 @@ def open_once(folder: str) -> None:
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     index.search(queries(1), 3)
     searched = time.perf_counter()
-    print(
-        f"opened in {opened - start:.3f} s ({grown:.0f} MB more memory), first answer after {searched - start:.2f} s"
-    )
+    print(json.dumps({"open": opened - start, "memory": grown, "answer": searched - start}))
 
 
 class Latent(Encoder):
@@ -507,7 +511,8 @@ def scale(
         f"{Latent.dim} numbers, {threads} thread(s), effort for recall@10 {recall:g}; CPU times; memory: MB resident in a process"
     )
     say(
-        "| index | vectors | build CPU s | build MB | disk MB | open s | resident MB | effort | recall@10 | ms, batch 1 | ms, batch 64 |"
+        "| index | vectors | build CPU s | build MB | disk MB | open s | resident MB | effort (rescored) | recall@10 "
+        "| ms, batch 1 | ms, batch 64 |"
     )
     say("|---|---|---|---|---|---|---|---|---|---|---|")
     rows: dict[Kind, list[tuple[int, dict[str, Any]]]] = {kind: [] for kind in kinds}
@@ -612,8 +617,11 @@ def _resident() -> float:
 
 def _extrapolated(rows: dict[Kind, list[tuple[int, dict[str, Any]]]]) -> Iterator[str]:
     """Extrapolate the measurements of the largest size, line by line."""
-    yield f"{_MANY:,} vectors, extrapolated:"
-    yield "| index | memory GB | disk GB | build CPU h | ms, batch 1 | ms, batch 64 | growth of both |"
+    yield ""
+    yield (
+        f"| {_MANY:,}, extrapolated | memory GB | disk GB | build CPU h after encoding | ms, batch 1 | ms, batch 64 "
+        "| rule for the times |"
+    )
     yield "|---|---|---|---|---|---|---|"
     base = {count: row["build_s"] for count, row in rows.get("flat", [])}
     for kind, sizes in rows.items():

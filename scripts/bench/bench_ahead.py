@@ -63,7 +63,7 @@ def main() -> None:
         seconds = [f"{statistics.fmean(phases[p] for _, phases in runs):.2f}" for p in PHASES]
         rates = statistics.fmean(rate for rate, _ in runs)
         print(
-            f"| {name} | {rates:.0f} | {statistics.fmean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | {' | '.join(seconds)} |"
+            f"| {name} | {rates:,.0f} | {statistics.fmean(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) | {' | '.join(seconds)} |"
         )
 
 

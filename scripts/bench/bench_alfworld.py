@@ -39,7 +39,7 @@ from tstar_envs.utils import StableRandom
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 from scripts.studies.alfworld_lockstep import memoise_original
 
-BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
+BEGIN, END = "<!-- bench: alfworld -->", "<!-- /bench -->"
 OURS_PER_THEIRS = 200  # repetitions of ours for one of theirs, so that the clock can see them
 MOST_EXPERT_STEPS = 60
 MEMORY = """

@@ -100,9 +100,13 @@ def main() -> None:
         hidden, side = arguments.child.split(",")
         print(json.dumps(child(int(hidden), side)))
         return
-    sides = {"beside": ROOT, "in place": ROOT} | (
-        {"in place in the other checkout": arguments.other} if arguments.other else {}
-    )
+    sides = {"before": arguments.other} if arguments.other else {}
+    sides |= {"beside": ROOT, "in place": ROOT}
+    shown = {
+        "before": "before",
+        "beside": "now, beside the training",
+        "in place": "now, `--no-checkpoint-beside`",
+    }
     print("| weights | GiB | way | training waits, s | whole after, s |\n|---|---|---|---|---|")
     for hidden in arguments.hidden:
         found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
@@ -122,7 +126,7 @@ def main() -> None:
         for side, figures in found.items():
             waits, whole = (statistics.median(f[name] for f in figures) for name in ("held", "whole"))
             print(
-                f"| {figures[0]['weights'] / 1e6:.0f}M | {figures[0]['gib']:.2f} | {side} | {waits:.2f} | {whole:.2f} |",
+                f"| {figures[0]['weights'] / 1e6:.0f}M | {figures[0]['gib']:.2f} | {shown[side]} | {waits:.2f} | {whole:.2f} |",
                 flush=True,
             )
 

@@ -58,7 +58,7 @@ class Options:
 
 def main(options: Options) -> None:
     """Print the comparisons."""
-    sides = {"this checkout": ROOT} | ({"other checkout": options.other.resolve()} if options.other else {})
+    sides = {"now": ROOT} | ({"before": options.other.resolve()} if options.other else {})
     for what in options.what:
         {"oracle": _oracle, "endpoint": _endpoint, "records": _records}[what](options, sides)
 
@@ -309,12 +309,16 @@ def _serve(latency: float) -> None:
 def _records(options: Options, sides: dict[str, Path]) -> None:
     with TemporaryDirectory() as folder:
         print(
-            f"\n| {options.recorded:,} episodes | side | CPU s | CPU ms an episode | peak memory, MB |\n|---|---|---|---|---|"
+            f"\n| {options.recorded:,} episodes | agent | CPU s, {' | '.join(sides)} | peak memory, MB, {' | '.join(sides)} |\n"
+            f"|{'---|' * (2 + 2 * len(sides))}"
         )
         for agent in ("random", "chat"):
             path = Path(folder) / f"{agent}.jsonl"
             size = _write_records(options, path, agent)
-            whole = f"{agent} on {options.env}, {size / options.recorded / 1e3:.1f} kB each"
+            print(
+                f"{agent} on {options.env}: {size / options.recorded / 1e3:.1f} kB an episode",
+                file=sys.stderr,
+            )
             for command in ("report", "compare", "resume", "replay"):
                 found: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
                 for _ in range(options.rounds):
@@ -322,12 +326,9 @@ def _records(options: Options, sides: dict[str, Path]) -> None:
                         found[name].append(
                             _child(root, part=command, path=str(path), env=options.env, agent=agent)
                         )
-                for name, those in found.items():
-                    cpu, memory = _middle(those, "cpu"), _middle(those, "memory")
-                    print(
-                        f"| {command}: {whole} | {name} | {cpu:.1f} | {cpu / options.recorded * 1e3:.3f} | {memory:,.0f} |",
-                        flush=True,
-                    )
+                cells = [f"{_middle(those, 'cpu'):.1f}" for those in found.values()]
+                cells += [f"{_middle(those, 'memory'):,.0f}" for those in found.values()]
+                print(f"| `{command}` | {agent} | {' | '.join(cells)} |", flush=True)
             path.unlink()
 
 

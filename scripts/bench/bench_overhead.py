@@ -85,6 +85,21 @@ def line(env: str, name: str, spent: list[dict[str, float]], base: list[dict[str
     return f"| {env} | {name} | {over} | " + " | ".join(seconds) + " |"
 
 
+def summary(env: str, found: dict[str, list[dict[str, float]]]) -> str:
+    """One row of the second table: what the paper's tree and nodes by state add to GRPO."""
+    base, tree, state = (
+        found[name]
+        for name in ("GRPO", "T-STAR, the paper's tree, --graft.keep iteration", "T-STAR by state")
+    )
+    over = [spread([a["all"] / b["all"] for a, b in zip(side, base, strict=True)]) for side in (tree, state)]
+    alone, its_tree, graph = (
+        statistics.median(s[phase] for s in side)
+        for side, phase in ((base, "all"), (tree, "tree"), (state, "tree"))
+    )
+    update = statistics.median(a["update"] - b["update"] for a, b in zip(tree, base, strict=True))
+    return f"| {env} | {alone:.2f} | {over[0]} | {its_tree:.2f} | {update:.2f} | {over[1]} | {graph:.3f} |"
+
+
 def alone(env: str, iterations: int) -> list[dict[str, float]]:
     """CPU seconds of iterations of an environment's preset, the first not counted."""
     trainer = build(config_of(env, None), SingleProcess())
@@ -159,6 +174,7 @@ def main() -> None:
         return
     print("CPU seconds of one thread, medians of iterations\n")
     print(f"| environment | | over GRPO | all | {' | '.join(PHASES)} |\n" + "|---" * (4 + len(PHASES)) + "|")
+    rows = []
     for env in asked.envs:
         sides = sides_of(config_of(env, asked.samples))
         trainers = [build(config, SingleProcess()) for config in sides.values()]
@@ -170,6 +186,12 @@ def main() -> None:
                 spent[side].append(seconds_of(trainers[side], number))
         for name, seconds in zip(sides, spent, strict=True):
             print(line(env, name, seconds[1:], spent[0][1:]), flush=True)
+        rows.append(summary(env, {name: s[1:] for name, s in zip(sides, spent, strict=True)}))
+    print(
+        "\n| environment | GRPO, s | the paper's tree, over GRPO | its tree, s | its update beyond GRPO's, s "
+        f"| by state, over GRPO | its graph, s |\n{'|---' * 7}|"
+    )
+    print("\n".join(rows))
 
 
 if __name__ == "__main__":

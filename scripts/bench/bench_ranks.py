@@ -244,13 +244,14 @@ def main() -> None:
         for side in sides
     }
     for kind, (fixed, each) in COSTS.items():
+        print(f"{kind}: {fixed:g} s, and {each:g} s a row\n")
         print(
-            f"| {kind}: {fixed:g} s + {each:g} s a row | rollout, s | ranks busy, % | units a rank | rows moved, MB |"
+            "| `--rollout.tasks-at-once` | rollout, seconds | ranks busy, % | units a rank | rows moved, MB |"
         )
         print("|---|---|---|---|---|")
         for side in sides:
             of = {name: [one[name] for one in every[kind, side]] for name in every[kind, side][0]}
-            name = f"{side} {'tasks' if side > 1 else 'task'} at once{' (an equal share)' if side == share else ''}"
+            name = f"{side}{' (an equal share)' if side == share else ''}"
             units = f"{min(of['least']):.0f} to {max(of['most']):.0f}"
             print(
                 f"| {name} | {spread(of['rollout'], 1)} | {spread(of['utilisation'], 0)} | {units} | {spread(of['sent'])} |"
@@ -263,7 +264,8 @@ def main() -> None:
         f"{spread([one['balanced'] for one in free])} |"
     )
     print(
-        f"| gathered on the first rank, MB | {spread([one['whole'] for one in first])} | {spread([one['gathered'] for one in free])} |"
+        f"| gathered on the first rank, MB an iteration | {spread([one['whole'] for one in first])} | "
+        f"{spread([one['gathered'] for one in free])} |"
     )
 
 

@@ -78,6 +78,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file to write the table to")
     options = parser.parse_args()
     head = f"python scripts/bench/bench_solver.py --levels {options.levels} --boxes {options.boxes} --most-states {options.most_states}"
+    if options.out:
+        head += f" --out {options.out}"
     rows = [
         "# Optimal solutions of 10x10 Sokoban levels",
         "",

@@ -273,10 +273,8 @@ def main() -> None:
         f"Episodes of {TURNS} turns of {TOKENS} tokens; CPU seconds of one thread, medians of {asked.rounds} steps; ratios of"
     )
     print("single rounds: median (lowest to highest)\n")
-    heads = [
-        f"{phase}: {what}" for phase in ("rollout", "update", "both") for what in ("tstar", "TRL", "ratio")
-    ]
-    print(f"| parameters, tasks x episodes | {' | '.join(heads)} |\n|{'---|' * (len(heads) + 1)}", flush=True)
+    heads = [f"{phase} | TRL's | ratio" for phase in ("rollout", "update", "both")]
+    print(f"| parameters, episodes | {' | '.join(heads)} |\n|{'---|' * 10}", flush=True)
     for name in asked.sizes:
         size = SIZES[name]
         print(row(name, size, *measured(asked.env, size, asked.rounds)), flush=True)

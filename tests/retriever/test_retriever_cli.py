@@ -161,7 +161,7 @@ def test_bench_runs(
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     said: list[str] = []
     opening(tmp_path / "open", 3000, 64, said.append)
-    assert said[0].startswith("3,000 x 64 (") and "opened in " in said[0]
+    assert said[-1].startswith("| 3,000 x 64, flat float32 | 0.00 GB | ") and said[-1].endswith(" s after |")
     arguments = [
         "--what",
         "service",
