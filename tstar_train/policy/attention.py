@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -24,15 +25,28 @@ def replaces_attention(model: PreTrainedModel) -> bool:
     return fits and model.config._attn_implementation == "sdpa"
 
 
+_PLAIN: Attention = ALL_ATTENTION_FUNCTIONS["sdpa"]
+_own = threading.local()
+
+
+def _attention(*arguments: Any, **options: Any) -> tuple[Tensor, Any]:
+    """Compute torch's attention, or what replaces it in this thread; models in other threads keep theirs."""
+    replaced: Attention | None = getattr(_own, "replaced", None)
+    return _PLAIN(*arguments, **options) if replaced is None else replaced(*arguments, **options)
+
+
+ALL_ATTENTION_FUNCTIONS["sdpa"] = _attention
+
+
 @contextmanager
 def replaced_attention(attention: Attention) -> Iterator[None]:
-    """Let models compute torch's attention by a function, which is called with the ordinary one before its arguments."""
-    plain = ALL_ATTENTION_FUNCTIONS["sdpa"]
-    ALL_ATTENTION_FUNCTIONS["sdpa"] = partial(attention, plain)
+    """Let models compute torch's attention by a function in this thread; it is called with the ordinary one before its arguments."""
+    before = getattr(_own, "replaced", None)
+    _own.replaced = partial(attention, before or _PLAIN)
     try:
         yield
     finally:
-        ALL_ATTENTION_FUNCTIONS["sdpa"] = plain
+        _own.replaced = before
 
 
 # A shorter prefix, or fewer rows, saves less than the further operations cost.
@@ -103,13 +117,21 @@ def last_layer_only_at(trunk: Any, places: Tensor) -> Iterator[None]:
     rows, tokens = places.nonzero(as_tuple=True)
     counts = places.sum(dim=1)
     slots = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
-    whole, last, most = mlp.forward, len(layers) - 1, int(counts.max())
+    last, most, thread = len(layers) - 1, int(counts.max()), threading.get_ident()
 
-    def forward(hidden: Tensor, *args: Any, **kwargs: Any) -> Any:
-        found = whole(hidden[rows, tokens][None], *args, **kwargs)
-        if not isinstance(found, Tensor):  # a mixture of experts may return its routing as well
-            return whole(hidden, *args, **kwargs)
-        return found.new_zeros((*places.shape, found.shape[-1])).index_put((rows, tokens), found[0])
+    def before(module: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        if threading.get_ident() != thread:
+            return given
+        hidden, *others = given
+        return hidden[rows, tokens][None], *others
+
+    def after(module: Any, given: tuple[Any, ...], output: Any) -> Any:
+        if threading.get_ident() != thread:
+            return output
+        # A mixture of experts may return its routing as well, in which nothing here is interested.
+        found, *others = output if isinstance(output, tuple) else (output,)
+        laid = found.new_zeros((*places.shape, found.shape[-1])).index_put((rows, tokens), found[0])
+        return (laid, *others) if isinstance(output, tuple) else laid
 
     def attention(
         plain: Attention,
@@ -136,12 +158,13 @@ def last_layer_only_at(trunk: Any, places: Tensor) -> Iterator[None]:
         given = found.new_zeros((len(query), width, *found.shape[2:]))
         return given.index_put((rows, tokens), found[rows, slots]), weights
 
-    mlp.forward = forward
+    handles = [mlp.register_forward_pre_hook(before), mlp.register_forward_hook(after)]
     try:
         with replaced_attention(attention):
             yield
     finally:
-        del mlp.forward
+        for handle in handles:
+            handle.remove()
 
 
 def _recomputes(trunk: Any) -> bool:

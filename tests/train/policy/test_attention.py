@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -129,6 +130,31 @@ def test_only_the_asked_places_of_the_last_layer_are_computed(name):
     finally:
         handle.remove()
     assert seen == [3, 18]
+
+
+def test_threads_that_take_turns_within_one_another_disturb_nothing():
+    model, places = MODELS["qwen2"], torch.zeros(1, 9, dtype=torch.bool)
+    places[0, 4] = True
+    ids, entered, left = torch.tensor([text(9)]), threading.Event(), threading.Event()
+    with torch.no_grad():
+        plain = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+
+    def other():
+        with last_layer_only_at(model.base_model, places):
+            entered.set()
+            assert left.wait(30)
+
+    thread = threading.Thread(target=other)
+    with last_layer_only_at(model.base_model, places):  # the first to enter is the first to leave
+        thread.start()
+        assert entered.wait(30)
+    with torch.no_grad():
+        during = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    left.set()
+    thread.join()
+    with torch.no_grad():
+        after = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    assert torch.equal(during, plain) and torch.equal(after, plain)
 
 
 def test_an_update_rounds_subnormal_numbers_to_zero_and_nothing_else_does():
