@@ -16,6 +16,7 @@ from tstar_envs.agents.base import AGENT, ENVIRONMENT, Call, FunctionAgent, bind
 from tstar_envs.envs.search_qa.search import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.envs.sokoban.env import SokobanEnv
+from tstar_envs.evaluation import workers as workers_module
 from tstar_envs.evaluation.runner import Setting, Worker, play_all, play_episode, play_missing
 
 ENTRY = find_entry("sokoban-easy")
@@ -319,8 +320,11 @@ class Waiting:
 
 
 @pytest.mark.parametrize("kind", ["an agent", "a function"])
-def test_agents_that_wait_on_the_loop_need_no_thread_each(kind: str) -> None:
+def test_agents_that_wait_on_the_loop_need_no_thread_each(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread for the environments, one for the records, and one for calls of their methods that are no coroutines."""
+    monkeypatch.setattr(
+        workers_module, "_PATIENCE", 5.0
+    )  # on a busy machine a call may wait, and get a thread
     before, Waiting.most = threading.active_count(), 0
     agents = [Waiting() if kind == "an agent" else FunctionAgent(Waiting().act) for _ in range(60)]
     found = [Worker(SokobanEnv(horizon=3), agent) for agent in agents]
