@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,12 @@ from tstar_envs import BadData, Episode, cluster_bootstrap, find_entry
 from tstar_envs.utils import counted
 from tstar_train.checkpoint import Progress
 from tstar_train.config import Config
-from tstar_train.distributed import dealt, raise_on_any_rank
+from tstar_train.distributed import raise_on_any_rank
 from tstar_train.engines.check import sync_engine
 from tstar_train.loop import Trainer
 from tstar_train.report import FEW_TASKS
 from tstar_train.rollout.collect import EnvSpec, collect, sampling_of
-from tstar_train.rollout.sample import stop_if_most_failed
+from tstar_train.rollout.sample import cut, stop_if_most_failed
 from tstar_train.rollout.stream import Slot
 from tstar_train.types import failed, overlong
 
@@ -211,15 +213,16 @@ def _measure_on(trainer: Trainer, tasks: Sequence[str], split: str | None, of: C
     """Measure on one environment, with the options of a run on it alone."""
     config = of.evaluation
     split = split or config.split
-    mine = len(dealt(tasks, trainer.world))
+    mine = math.ceil(len(tasks) / trainer.world.size)
     sampled = mine * config.samples
     all_of_them = sampled + mine * config.greedy
 
     def on_turn(before: int) -> Callable[[int, int], None]:
-        """Progress in words, of the first rank's part; the other ranks take about as long."""
-        whose = f" of the first of {trainer.world.size} processes" if trainer.world.size > 1 else ""
+        """Progress in words; each of several ranks plays about as many."""
+        several = trainer.world.size > 1
+        whose = f" of the first of {trainer.world.size} processes" if several else ""
         return lambda ended, turn: trainer.on_progress(
-            f"{before + ended} of {all_of_them} episodes{whose} ended, turn {turn} of the others"
+            f"{before + ended} of {'about ' if several else ''}{all_of_them} episodes{whose} ended, turn {turn} of the others"
         )
 
     play = play_held_out if of is trainer.config else partial(play_held_out, config=of)
@@ -247,7 +250,7 @@ def play_held_out(
     on_turn: Callable[[int, int], None] | None = None,
     config: Config | None = None,
 ) -> list[Episode]:
-    """Play tasks without training, each rank its share; all ranks call it.
+    """Play tasks without training; ranks take units of them as they get free. All ranks call it.
 
     Args:
         trainer: its policy plays.
@@ -268,29 +271,47 @@ def play_held_out(
     """
     config, engine = config or trainer.config, trainer.engine
     spec = EnvSpec(config.env, dict(config.env_options))
-    mine = dealt(tasks, trainer.world)
-    rows = max(1, config.rollout.max_sequences // samples)
-    episodes: list[Episode] = []
+    units = held_out_units(config, len(tasks), samples, trainer.world.size)
+    ended, played = 0, {}
     with raise_on_any_rank(trainer.world):
         sync_engine(trainer.policy, engine, trainer.learner.weights())
-        for start in range(0, len(mine), rows):
+    taken = trainer.world.hand_out(len(units))
+    with raise_on_any_rank(trainer.world), closing(taken):
+        for number in taken:
             trajectories = collect(
                 spec,
                 engine,
                 trainer.policy.codec,
-                mine[start : start + rows],
+                [tasks[n] for n in units[number]],
                 size=samples,
                 split=split,
                 seed=seed,
                 sampling=sampling_of(config, temperature),
-                on_turn=on_turn and partial(_on_turn_after, on_turn, len(episodes)),
+                on_turn=on_turn and partial(_on_turn_after, on_turn, ended),
             )
             engine.clear_cache()
             batch = [t.episode for t in trajectories]
-            # Early: every batch waits for what is down.
+            # Early: every unit waits for what is down.
             stop_if_most_failed([e for e in batch if failed(e)], len(batch))
-            episodes += batch
-    return [episode for part in trainer.world.gather(episodes) for episode in part]
+            played[number] = batch
+            ended += len(batch)
+    parts = [unit for part in trainer.world.gather(played) for unit in part.items()]
+    return [episode for _, batch in sorted(parts, key=itemgetter(0)) for episode in batch]
+
+
+def held_out_units(config: Config, tasks: int, samples: int, processes: int) -> list[range]:
+    """Cut held-out tasks into units of nearly equal size; a process plays those of a unit side by side.
+
+    Args:
+        config: the run's options.
+        tasks: number of tasks.
+        samples: episodes of each.
+        processes: number of processes of the run.
+    """
+    rollout = config.rollout
+    most = max(1, rollout.max_sequences // samples)
+    at_once = min(most, rollout.tasks_at_once or most, max(1, math.ceil(tasks / processes)))
+    return cut(tasks, math.ceil(tasks / at_once)) if tasks else []
 
 
 def _on_turn_after(on_turn: Callable[[int, int], None], before: int, ended: int, turn: int) -> None:

@@ -5,7 +5,6 @@ Checked against the measured peak of a model of 100M parameters (tests/train/run
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass, field
 from math import ceil
@@ -28,6 +27,7 @@ from tstar_train.engines.vllm_serving import BY_DISK, server_line, transfer_of
 from tstar_train.learner.batch import LOSS_BYTES, MOST_LOSS_BYTES
 from tstar_train.learner.deepspeed import BUCKET
 from tstar_train.learner.optimizers import layer_matrices
+from tstar_train.learner.reference import average_on_device, device_bytes
 from tstar_train.learner.torch import PARTS_BELOW
 from tstar_train.policy.files import model_source
 from tstar_train.policy.kv import activations_of, cache_bytes_per_token, intermediate_size, rows_that_fit
@@ -113,8 +113,8 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
     made.always[f"optimizer{of_muon}"] = (8 * trained - 4 * matrices) // shared
     if config.needs_reference:
         made.always["reference"] = 4 * trained if rank else parameters * item
-        if item == 2 and not rank:  # several processes share it, on their devices
-            if processes > 1:
+        if item == 2 and not rank:
+            if average_on_device(parameters, processes, device_bytes(device_of(config))):
                 made.always["float32 reference"] = 4 * parameters // processes
             else:
                 made.host["float32 reference"] = 4 * parameters
@@ -284,13 +284,6 @@ def load_model_config(config: Config) -> Any:
         ) from error
     require_text_config(model_config, config.model)
     return model_config
-
-
-def device_bytes(device: str) -> int:
-    """Return the device's memory in bytes."""
-    if device.startswith("cuda"):
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def measured_speed(device: str, dtype: torch.dtype, size: int = 1024, seconds: float = 0.3) -> float:

@@ -57,7 +57,7 @@ def child(hidden: int, side: str) -> dict[str, float]:
     micro = MicroBatch(ids, torch.ones_like(ids, dtype=torch.bool) & (torch.arange(16) > 0))
     trainer.learner.backward(-trainer.learner.forward(micro).logprobs.mean())
     trainer.learner.end_part("base")
-    trainer.learner.reduce("base")
+    trainer.learner.add_part("base")
     trainer.learner.apply(1.0)
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
         for number in (1, 2):

@@ -80,7 +80,7 @@ def at_the_bounds(trainer: Trainer, limit: int) -> PhaseTimer:
         learner.backward(-learner.forward(micro).logprobs.mean())
         timer.phase("backward")
         learner.end_part("base")
-        learner.reduce("base")
+        learner.add_part("base")
         learner.apply(1.0)
         learner.end_iteration()
         timer.phase("step")

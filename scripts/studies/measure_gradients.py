@@ -21,6 +21,7 @@ from tstar_envs import find_entry
 from tstar_train.build import trainer_of
 from tstar_train.config import Config
 from tstar_train.distributed import SingleProcess
+from tstar_train.learner.base import Norms
 from tstar_train.loop import iterate
 from tstar_train.policy.files import settings_name
 from tstar_train.policy.model import Policy, load_policy
@@ -71,7 +72,9 @@ def base_gradients(policy: Policy, config: Config, iterations: int) -> dict[str,
         one = trainer_of(changed, policy, SingleProcess())
         learner = one.learner
         # No step is taken: both parts are of the same episodes, since seeds say what is drawn.
-        learner.apply = lambda factor, learner=learner, part=part: found[part].append(learner.gradient) or 0.0
+        learner.apply = lambda factor, learner=learner, part=part: (
+            found[part].append(learner.gradient) or Norms(0.0, {})
+        )
         for number in range(iterations):
             learner.discard()
             iterate(one, number)

@@ -18,6 +18,7 @@ from tstar_train.build import trainer_of
 from tstar_train.distributed import SingleProcess
 from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting import graft, verify
+from tstar_train.learner.base import Norms
 from tstar_train.loop import iterate
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
@@ -51,7 +52,9 @@ def main() -> None:
         config, rollout=dataclasses.replace(config.rollout, tasks_per_iteration=options.tasks), processes=1
     )
     one = trainer_of(config, policy, SingleProcess())
-    one.learner.apply = lambda factor: 0.0  # plays as an iteration of training does, and learns nothing
+    one.learner.apply = lambda factor: Norms(
+        0.0, {}
+    )  # plays as an iteration of training does, and learns nothing
     played = iterate(one, 0).data
     found = [(g.trajectories, d) for g in played.groups for d in g.divergences]
     engine = LocalEngine(policy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from safetensors import safe_open
@@ -81,10 +81,27 @@ def load_module(module: nn.Module, path: Path, only: Collection[str] | None = No
         state[name].copy_(tensor)
 
 
+class Norms(NamedTuple):
+    """Norms of a step's gradient, summed over all ranks.
+
+    Attributes:
+        whole: norm of the sum of all parts.
+        parts: norm of each part, by name; empty for a large model, where they are not worth copies of the gradient.
+    """
+
+    whole: float
+    parts: dict[str, float]
+
+
+def summed_part(what: str) -> str:
+    """Describe the sum of a part over all ranks, for messages."""
+    return f"the gradient of the {what} loss of all processes together"
+
+
 class Learner(Protocol):
     """Trains the policy's weights on one rank; all ranks take the same optimizer steps.
 
-    One optimizer step: for each part of the loss call ``backward`` any number of times, then ``end_part`` and ``reduce``. Call ``apply``
+    One optimizer step: for each part of the loss call ``backward`` any number of times, then ``end_part`` and ``add_part``. Call ``apply``
     after the last part.
     """
 
@@ -128,24 +145,20 @@ class Learner(Protocol):
             NotFinite: this rank's gradient has NaN or infinite values.
         """
 
-    def reduce(self, what: str) -> float:
-        """All-reduce the part, add it to the step's gradient and return the norm of the sum.
+    def add_part(self, what: str) -> None:
+        """Add the part to the step's gradient; all ranks call it, once none of them has failed."""
 
-        Raises:
-            NotFinite: the norm is NaN or infinite.
-        """
-
-    def apply(self, factor: float) -> float:
-        """Clip the step's gradient by its norm and take the step, unless it is zero everywhere.
+    def apply(self, factor: float) -> Norms:
+        """Sum the step's gradient over the ranks, clip it by its norm and take the step, unless it is zero everywhere.
 
         Args:
             factor: multiplier of the learning rates.
 
         Returns:
-            The gradient norm before clipping.
+            The gradient's norms before clipping.
 
         Raises:
-            NotFinite: the norm is NaN or infinite; the step is not taken.
+            NotFinite: a norm is NaN or infinite; the step is not taken.
         """
 
     def end_iteration(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import math
 import os
@@ -10,7 +11,6 @@ import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from tstar_envs import MissingExtra
 from tstar_train.distributed import Communicator, RankFailed
 from tstar_train.finite import NotFinite, checked_norm, require_finite
-from tstar_train.learner.base import PolicyLearner
+from tstar_train.learner.base import Norms, PolicyLearner, summed_part
 from tstar_train.learner.batch import MicroBatch
 from tstar_train.learner.optimizers import decayed
 from tstar_train.learner.torch import PARTS_BELOW
@@ -71,7 +71,7 @@ class Zero:
                 self._sums.append(torch.zeros(world.size, part.numel(), device=device))
                 for parameter, at in self._places(n):
                     own = self._sums[n].view(-1)[at : at + parameter.numel()].view(parameter.shape)
-                    parameter.register_post_accumulate_grad_hook(partial(_move_gradient, own))
+                    parameter.register_post_accumulate_grad_hook(functools.partial(_move_gradient, own))
 
     @property
     def sums(self) -> list[Tensor]:
@@ -262,8 +262,8 @@ class DeepSpeedLearner(PolicyLearner):
     """See ``Learner``; for the arguments see ``PolicyLearner``.
 
     Attributes:
-        gradient: sum of the parts so far, this rank's shard of each group; None before the first part and after each step. For a large
-            model DeepSpeed holds the gradient until the step.
+        parts: gradient of each part of the step, by name, one tensor per group: with stage 1 this rank's own of shape (ranks, shard), with
+            stage 2 this rank's shard of the sum. Empty for a large model, whose gradient DeepSpeed holds until the step.
 
     Raises:
         MissingExtra: deepspeed is not installed.
@@ -291,16 +291,16 @@ class DeepSpeedLearner(PolicyLearner):
             self._options.zero_stage,
         )
         self._once = self._options.zero_stage == 1
-        self.gradient: list[Tensor] | None = None
+        self.parts: dict[str, list[Tensor]] = {}
         # As in ``TorchLearner``: the norms of the parts are not worth another copy of a large gradient.
         self._whole = sum(p.numel() for p in self._parameters) > PARTS_BELOW
-        self._summed = False
+        self._added = False
         self._gathered: tuple[list[Tensor], dict[str, Any]] | None = None
         self._ended = False
         self._broken: list[Tensor] = []
         self._order: list[int] = []
         for number, parameter in enumerate(() if self._once else self._parameters):
-            parameter.register_hook(partial(self._seen, number))
+            parameter.register_hook(functools.partial(self._seen, number))
 
     @property
     def saves_alone(self) -> bool:
@@ -323,7 +323,7 @@ class DeepSpeedLearner(PolicyLearner):
 
     def discard(self) -> None:
         """See ``Learner``."""
-        self.gradient, self._summed = None, False
+        self.parts, self._added = {}, False
         self._begin()
         self._zero.forget()
 
@@ -339,25 +339,30 @@ class DeepSpeedLearner(PolicyLearner):
         if any(bool(flag) for flag in self._broken):
             raise NotFinite(f"the gradient of the {what} loss has values that are NaN or infinite")
 
-    def reduce(self, what: str) -> float:
-        """See ``Learner``; for a large model the norm of a part is not measured (NaN)."""
-        self._summed = True
+    def add_part(self, what: str) -> None:
+        """See ``Learner``."""
+        self._added = True
         if self._whole:
             self._begin()
-            return math.nan
-        part = self._taken()
-        norm = self._norm(part, f"the gradient of the {what} loss of all processes together")
-        self.gradient = (
-            part if self.gradient is None else [a.add_(b) for a, b in zip(self.gradient, part, strict=True)]
-        )
-        return norm
+        elif self._once:
+            self.parts[what] = [own.clone() for own in self._zero.sums]
+            self._zero.forget()
+            self._begin()
+        else:
+            self.parts[what] = self._taken()
 
-    def apply(self, factor: float) -> float:
+    def apply(self, factor: float) -> Norms:
         """See ``Learner``."""
-        if not self._summed:
-            raise ValueError("no part of the gradient was summed")
-        gradient = self._taken() if self.gradient is None else self.gradient
-        self.gradient, self._summed = None, False
+        if not self._added:
+            raise ValueError("no part of the gradient was added")
+        of_parts: dict[str, float] = {}
+        if self._whole:
+            gradient = self._taken()
+        else:
+            parts = self._summed_parts()
+            of_parts = {what: self._norm(part, summed_part(what)) for what, part in parts.items()}
+            gradient = [functools.reduce(torch.add, shards) for shards in zip(*parts.values(), strict=True)]
+        self.parts, self._added = {}, False
         norms = []
         for which in dict.fromkeys(self._clipped):
             own = [part for n, part in zip(self._clipped, gradient, strict=True) if n == which]
@@ -372,7 +377,18 @@ class DeepSpeedLearner(PolicyLearner):
             self._guarded(
                 "DeepSpeed's step", lambda: self._zero.step(gradient, [rate * factor for rate in self._rates])
             )
-        return norms[0]
+        return Norms(norms[0], of_parts)
+
+    def _summed_parts(self) -> dict[str, list[Tensor]]:
+        """Return this rank's shards of the parts' sums; with stage 1 all parts of a group are summed together."""
+        if not self._once:
+            return self.parts
+        summed: dict[str, list[Tensor]] = {what: [] for what in self.parts}
+        for own in zip(*self.parts.values(), strict=True):
+            shards = self._world.sum_of_shards(torch.cat(own, dim=1)).split([part.shape[1] for part in own])
+            for mine, shard in zip(summed.values(), shards, strict=True):
+                mine.append(shard)
+        return summed
 
     def gather(self) -> None:
         """See ``Learner``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import copy
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
@@ -47,11 +48,39 @@ class Reference(Protocol):
         """Restore the result of ``state``."""
 
 
+# Training a whole half-precision model takes so many bytes a weight: the model, master weights, AdamW's moments, the gradient, the
+# reference and its average. Activations and keys need the rest of the memory.
+_BYTES_A_WEIGHT = 2 + 4 + 8 + 4 + 2 + 4
+_SHARE_OF_WEIGHTS = 0.75
+
+
+def device_bytes(device: torch.device | str) -> int:
+    """Return the device's memory in bytes."""
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def average_on_device(parameters: int, processes: int, memory: int) -> bool:
+    """Check whether the float32 average of a half-precision model stays on the model's device.
+
+    Args:
+        parameters: number of the model's weights.
+        processes: number of processes, which share the average.
+        memory: the device's, in bytes.
+
+    Returns:
+        True for several processes, and for one whose device has room for it beside all else that training takes.
+    """
+    return processes > 1 or _BYTES_A_WEIGHT * parameters <= _SHARE_OF_WEIGHTS * memory
+
+
 class CopiedReference:
     """Reference policy as a copy of the whole model.
 
     For a bfloat16 or float16 model the average itself is kept in float32: a step of a twentieth towards a policy that moved by 1e-5 would
-    be rounded away. Several processes share it, each with its part on the model's device; one process keeps it in main memory.
+    be rounded away. It is on the model's device, and each of several processes has a part of it; one process keeps it in main memory if
+    its device is too small (``average_on_device``).
 
     Args:
         model: the policy's model.
@@ -71,8 +100,10 @@ class CopiedReference:
         self._shards: Shards | None = None
         self._whole: dict[str, Tensor] = {}
         if model.dtype.itemsize < 4:
-            device = model.device if self._world.size > 1 else torch.device("cpu")
-            self._shards = Shards(list(self.model.parameters()), self._world, device)
+            parameters = list(self.model.parameters())
+            count = sum(p.numel() for p in parameters)
+            stays = average_on_device(count, self._world.size, device_bytes(model.device))
+            self._shards = Shards(parameters, self._world, model.device if stays else torch.device("cpu"))
 
     @property
     def sharded(self) -> bool:

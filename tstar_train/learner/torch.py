@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tstar_train.distributed import BUCKET, Communicator
 from tstar_train.finite import checked_norm
-from tstar_train.learner.base import PolicyLearner
+from tstar_train.learner.base import Norms, PolicyLearner, summed_part
 from tstar_train.learner.optimizers import Optimizers, layer_matrices
 
 
@@ -102,7 +102,7 @@ class TorchLearner(PolicyLearner):
     """See ``Learner``; for the arguments see ``PolicyLearner``.
 
     Attributes:
-        gradient: sum of the parts so far, one flat tensor; None before the first part and after each step.
+        parts: this rank's gradient of each part of the step, flat, by name; empty for a large model, whose parts are summed at once.
     """
 
     def _set_up(self, groups: list[list[torch.nn.Parameter]], rates: list[float]) -> None:
@@ -120,8 +120,12 @@ class TorchLearner(PolicyLearner):
             self._groups, rates, self._options, {id(master) for p, master in masters if id(p) in inner}
         )
         self._whole = sum(p.numel() for p in self._master_weights.parameters) > PARTS_BELOW
-        self._part: Tensor | None = None
-        self.gradient: Tensor | None = None
+        self.parts: dict[str, Tensor] = {}
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """Own gradient of the step so far, the parts together; None without parts and for a large model."""
+        return functools.reduce(torch.add, self.parts.values()) if self.parts else None
 
     def backward(self, loss: Tensor) -> None:
         """See ``Learner``."""
@@ -133,50 +137,56 @@ class TorchLearner(PolicyLearner):
 
     def discard(self) -> None:
         """See ``Learner``."""
-        self._part = self.gradient = None
+        self.parts = {}
         self.optimizer.zero_grad()
 
     def end_part(self, what: str) -> None:
-        """See ``Learner``; for a large model this only checks that the gradient is finite."""
+        """See ``Learner``."""
         parameters = self._master_weights.parameters
         if self._whole:
             for parameter in parameters:
                 if parameter.grad is not None:
                     checked_norm(parameter.grad, f"the gradient of the {what} loss")
             return
-        self._part = torch.cat(
+        part = torch.cat(
             [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in parameters]
         )
         self.optimizer.zero_grad()
-        checked_norm(self._part, f"the gradient of the {what} loss")
+        checked_norm(part, f"the gradient of the {what} loss")
+        self.parts[what] = part
 
-    def reduce(self, what: str) -> float:
-        """See ``Learner``; for a large model the norm of a part is not measured (NaN)."""
-        if self._whole:
-            return math.nan
-        if self._part is None:
-            raise ValueError("no part of the gradient was ended")
-        part, self._part = self._world.all_reduce(self._part), None
-        norm = checked_norm(part, f"the gradient of the {what} loss of all processes together")
-        self.gradient = part if self.gradient is None else self.gradient + part
-        return norm
+    def add_part(self, what: str) -> None:
+        """See ``Learner``: ``end_part`` has done it."""
+        return
 
-    def apply(self, factor: float) -> float:
+    def apply(self, factor: float) -> Norms:
         """See ``Learner``."""
-        norms = self._clipped_whole() if self._whole else self._clipped_parts()
+        parts: dict[str, float] = {}
+        if self._whole:
+            norms = self._clipped_whole()
+        else:
+            gradient, parts = self._summed_parts()
+            norms = self._clipped(gradient)
         # If all norms are 0, no group had different rewards: a step would only follow the optimizer's old momentum.
         if any(norms):
             self._steps += 1
             self.optimizer.step(factor)
             self._master_weights.publish()
         self.optimizer.zero_grad()
-        return norms[0]
+        return Norms(norms[0], parts)
 
-    def _clipped_parts(self) -> list[float]:
-        """Clip the summed gradient in place; return each group's norm before clipping."""
-        if self.gradient is None:
-            raise ValueError("no part of the gradient was summed")
-        gradient, self.gradient = self.gradient, None
+    def _summed_parts(self) -> tuple[Tensor, dict[str, float]]:
+        """Sum the parts over the ranks, all of them together; return the step's gradient and the norm of each part."""
+        if not self.parts:
+            raise ValueError("no part of the gradient was ended")
+        parts, self.parts = self.parts, {}
+        if self._world.size > 1:
+            sum_in_buckets(self._world, list(parts.values()))
+        norms = {what: checked_norm(part, summed_part(what)) for what, part in parts.items()}
+        return functools.reduce(torch.add, parts.values()), norms
+
+    def _clipped(self, gradient: Tensor) -> list[float]:
+        """Clip the step's gradient and hand it to the parameters; return each group's norm before clipping."""
         norms = []
         for group, part in zip(
             self._groups,
@@ -191,7 +201,7 @@ class TorchLearner(PolicyLearner):
         return norms
 
     def _clipped_whole(self) -> list[float]:
-        """Clip as ``_clipped_parts`` does, without a copy of the gradient."""
+        """Sum and clip as for a small model, without a copy of the gradient."""
         norms = []
         for group in self._groups:
             gradients = []

@@ -178,7 +178,8 @@ def update(
             if learner.steps == before:
                 require_agreement(stats.logprob_difference_max, batching.most_difference)
             learner.end_part("base")
-        norm = {"base_gradient_norm": learner.reduce("base")}
+        learner.add_part("base")
+        added = ["base"]
         if totals.pairs and surgical is not None:
             with _whole_or_not_at_all(learner, world, "surgical", number, step.pairs):
                 for pairs in pair_micro_batches(step.pairs, *batching.rows, share=learner.shares):
@@ -189,10 +190,14 @@ def update(
                     learner.backward(loss)
                     stats.add(figures)
                 learner.end_part("surgical")
-            norm["surgical_gradient_norm"] = learner.reduce("surgical")
-        norm["gradient_norm"] = learner.apply(factor)
+            learner.add_part("surgical")
+            added.append("surgical")
+        taken = learner.apply(factor)
         measured.append(stats)
-        norms.append(norm)
+        norms.append(
+            {"gradient_norm": taken.whole}
+            | {f"{what}_gradient_norm": taken.parts.get(what, math.nan) for what in added}
+        )
     parts = world.gather(measured) or [measured]
     whole = [UpdateStats.combined(of_ranks) for of_ranks in zip(*parts, strict=True)]
     for stats, norm in zip(whole, norms, strict=True):

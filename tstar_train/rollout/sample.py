@@ -71,8 +71,12 @@ def units_of(config: Config, tasks: int, processes: int) -> list[range]:
         # More are not played side by side, and fewer would leave a GPU idle, to which a row more costs nearly nothing.
         share = rollout.tasks_per_iteration // processes * rollout.group_size
         number = min(tasks, processes * max(1, min(UNITS, share // rollout.max_sequences)))
-    bounds = [tasks * n // number for n in range(number + 1)]
-    return [range(first, last) for first, last in pairwise(bounds)]
+    return cut(tasks, number)
+
+
+def cut(count: int, number: int) -> list[range]:
+    """Cut the numbers below ``count`` into consecutive ranges of nearly equal size."""
+    return [range(first, last) for first, last in pairwise(count * n // number for n in range(number + 1))]
 
 
 def sample_groups(

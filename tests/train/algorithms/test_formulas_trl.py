@@ -22,6 +22,7 @@ from transformers import (
 from tstar_train.advantages import gae, grpo, reward_moments, soft_overlong, whiten
 from tstar_train.config import OptimConfig
 from tstar_train.distributed import SingleProcess
+from tstar_train.learner.base import Norms
 from tstar_train.learner.batch import Step
 from tstar_train.learner.reference import CopiedReference
 from tstar_train.learner.rows import correct, weigh
@@ -301,7 +302,7 @@ def sequences_of(rows, own, kind, said):
 def update_gradient(double, sequences, beta=0.0, reference=None):
     """Of one step of ours with TRL's model, in micro-batches of few rows."""
     learner, kept = TorchLearner(double.model, reference, SingleProcess(), learning_rate=0.1), []
-    learner.apply = lambda factor: kept.append(learner.gradient) or 0.0
+    learner.apply = lambda factor: kept.append(learner.gradient) or Norms(0.0, {})
     double.model.zero_grad()
     batching = Batching(micro_tokens=24, temperature=double.temperature, pad=PAD, device=torch.device("cpu"))
     terms = [PolicyTerm(0.2, 0.28), KLTerm(beta)]

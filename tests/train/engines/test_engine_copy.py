@@ -19,6 +19,7 @@ from tstar_train.distributed import SingleProcess
 from tstar_train.engines.check import EngineMismatch, require_following, sync_engine
 from tstar_train.engines.local import LocalEngine
 from tstar_train.engines.vllm import require_device
+from tstar_train.learner.base import Norms
 from tstar_train.learner.batch import split_minibatches
 from tstar_train.learner.rows import correct, weigh
 from tstar_train.learner.terms import PolicyTerm
@@ -287,7 +288,7 @@ CORRECTIONS = ["token-truncate", "token-mask", "sequence-mask"]
 
 def gradient(learner, rows, batching):
     """(gradient, statistics) of one step that is not taken."""
-    learner.apply = lambda factor: 0.0
+    learner.apply = lambda factor: Norms(0.0, {})
     stats, found = updated(learner, rows, batching), learner.gradient
     learner.discard()
     return found, stats

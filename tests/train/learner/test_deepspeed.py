@@ -213,7 +213,7 @@ for step in range(2):  # AdamW has its moments after the first
     before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     for part in ("base", "surgical"):
         learner.backward(-learner.forward(micro).logprobs.mean())
-        learner.end_part(part), learner.reduce(part)
+        learner.end_part(part), learner.add_part(part)
     learner.apply(1.0)
 (highest,) = [int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
 print(gradient, (highest - before) / gradient)

@@ -11,6 +11,7 @@ from policies import trainer
 
 from tstar_envs import find_entry
 from tstar_train.build import make_env
+from tstar_train.learner.base import Norms
 from tstar_train.loop import iterate
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import tiny
@@ -37,7 +38,7 @@ def gradient(weight: float, *, penalised: bool, progress_credit: float) -> torch
     )
     one = trainer(config, load_policy("tiny", "sokoban"), make_env(config).task_ids("train")[:2])
     kept = []
-    one.learner.apply = lambda factor: kept.append(one.learner.gradient) or 0.0
+    one.learner.apply = lambda factor: kept.append(one.learner.gradient) or Norms(0.0, {})
     iterate(one, 0)
     return kept[0]
 

@@ -37,8 +37,8 @@ def loss_of(model, seed):
 def step(learner, seed, factor=1.0):
     learner.backward(-learner.forward(micro(seed)).logprobs.mean())
     learner.end_part("base")
-    learner.reduce("base")
-    return learner.apply(factor)
+    learner.add_part("base")
+    return learner.apply(factor).whole
 
 
 def learner_of(model, options, **further):

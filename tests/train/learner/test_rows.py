@@ -16,6 +16,7 @@ from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig
 from tstar_train.distributed import SingleProcess
 from tstar_train.engines.check import EngineMismatch, max_logprob_difference
 from tstar_train.engines.local import LocalEngine
+from tstar_train.learner.base import Norms
 from tstar_train.learner.batch import Chunk, Step, micro_batches, split_minibatches
 from tstar_train.learner.reference import CopiedReference
 from tstar_train.learner.rows import make_rows
@@ -60,7 +61,7 @@ class Kept(TorchLearner):
     """Keeps the step's gradient and takes no step."""
 
     def apply(self, factor):
-        return 0.0
+        return Norms(0.0, {})
 
 
 def gradient(policy, sequences, config, reference=None, pairs=(), graft=None, temperature=1.0):

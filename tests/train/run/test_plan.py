@@ -72,7 +72,7 @@ wanted[:, 0] = False
 for _ in range(2):
     learner.reference(MicroBatch(ids, wanted))
     learner.backward(-learner.forward(MicroBatch(ids, wanted)).logprobs.mean())
-    learner.end_part("base"), learner.reduce("base"), learner.apply(1.0)
+    learner.end_part("base"), learner.add_part("base"), learner.apply(1.0)
     learner.end_iteration()
 # Of this process alone: getrusage's figure is at least what the process that started it had.
 (highest,) = [int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]

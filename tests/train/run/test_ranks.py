@@ -17,8 +17,9 @@ import torch
 from policies import trainer
 
 from tstar_envs import UnknownTask, find_entry
-from tstar_train import loop
-from tstar_train.config import Config, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
+from tstar_train import evaluate, loop
+from tstar_train.build import held_out_tasks, make_env
+from tstar_train.config import Config, EvaluationConfig, GraftConfig, OptimConfig, RolloutConfig, TreeConfig
 from tstar_train.distributed import SingleProcess, launched, raise_on_any_rank
 from tstar_train.learner.rows import PackedEpisode, cut_evenly
 from tstar_train.loop import iterate
@@ -120,7 +121,11 @@ def test_whoever_of_many_plays_what_the_run_is_the_same(size, name):
 
 
 def played_by(world, config, slow):
-    """Iterate once; the ``slow`` rank's replies take their time. Return who played how many tasks, the metrics and the groups."""
+    """Iterate once, then measure six tasks; the ``slow`` rank's replies take their time.
+
+    Returns:
+        Who played how many tasks of either, the metrics, the groups and the measurement.
+    """
     torch.set_num_threads(1)
     one, played, real = trainer(config, load_policy("tiny", "search_qa"), world=world), [], loop.gathered
     generate = one.engine.generate
@@ -133,12 +138,19 @@ def played_by(world, config, slow):
         played.extend(world.gather(data.tasks))
         return real(config, data, world)
 
-    one.engine.generate, loop.gathered = late, gathered
+    def measured(spec, engine, codec, tasks, **options):
+        held_out.extend(tasks)
+        return collect(spec, engine, codec, tasks, **options)
+
+    held_out, collect = [], evaluate.collect
+    one.engine.generate, loop.gathered, evaluate.collect = late, gathered, measured
     try:
         result = iterate(one, 0)
+        tasks = held_out_tasks(make_env(config), config)
+        measurement = evaluate.measure(one, tasks)
+        return played, world.gather(len(held_out)), result.metrics, result.data.groups, measurement
     finally:
-        loop.gathered = real
-    return played, result.metrics, result.data.groups
+        loop.gathered, evaluate.collect = real, collect
 
 
 @pytest.mark.usefixtures("start_method")
@@ -146,16 +158,21 @@ def test_a_rank_that_is_slow_plays_less_and_the_run_is_as_ever():
     rollout = dataclasses.replace(
         SMALL.rollout, tasks_per_iteration=6, group_size=2, max_tokens=4, horizon_growth=3
     )
-    config, found = dataclasses.replace(SMALL, tstar=False, rollout=rollout), []
+    config = dataclasses.replace(
+        SMALL, tstar=False, rollout=rollout, evaluation=EvaluationConfig(tasks=6, samples=2, greedy=False)
+    )
+    found = []
     for slow in (0, 1):
         with launched(2, partial(played_by, config=config, slow=slow), 5.0) as world:
-            played, metrics, groups = played_by(world, config, slow)
-        assert sum(played) == 6 and played[1 - slow] > played[slow] >= 1
+            played, held_out, metrics, groups, measurement = played_by(world, config, slow)
+        for of_ranks in (played, held_out):
+            assert sum(of_ranks) == 6 and of_ranks[1 - slow] > of_ranks[slow] >= 1
+        assert len(measurement.per_task) == 6
         assert metrics["curriculum_progress"] == 0.0, "that of the iteration, whoever sums the ranks"
         assert len(groups) == 2 and not any(
             turn.context for g in groups for t in g.members for turn in t.turns
         )
-        found.append((metrics, [[t.episode for t in g.members] for g in groups]))
+        found.append((metrics, [[t.episode for t in g.members] for g in groups], measurement))
     assert found[0] == found[1]
 
 
@@ -228,6 +245,24 @@ def test_an_equal_share_is_cut_where_the_parts_are_large_enough(tasks, group, at
     units = units_of(Config(env="hotpotqa", rollout=rollout), tasks, processes)
     assert sorted(map(len, units)) == sizes
     assert [n for unit in units for n in unit] == list(range(tasks))
+
+
+@pytest.mark.parametrize(
+    ("tasks", "samples", "at_once", "processes", "sizes"),
+    [
+        (500, 2, None, 1, [125] * 4),
+        (500, 2, None, 2, [125] * 4),
+        (134, 2, None, 2, [67, 67]),
+        (134, 1, None, 3, [44, 45, 45]),
+        (7, 4, 2, 2, [1, 2, 2, 2]),
+        (3, 500, None, 2, [1, 1, 1]),
+        (2, 1, None, 4, [1, 1]),
+    ],
+)
+def test_held_out_tasks_are_cut_so_that_ranks_may_share_them(tasks, samples, at_once, processes, sizes):
+    config = Config(env="hotpotqa", rollout=RolloutConfig(tasks_at_once=at_once, max_sequences=256))
+    units = evaluate.held_out_units(config, tasks, samples, processes)
+    assert sorted(map(len, units)) == sizes and [n for unit in units for n in unit] == list(range(tasks))
 
 
 def test_lists_are_cut_so_that_the_largest_part_is_as_small_as_can_be():
