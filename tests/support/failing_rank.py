@@ -58,8 +58,8 @@ def backward(self, loss, last=False, real=Zero.backward):
 
 
 before(tstar_train.loop, "sample_groups", "sampling")
-before(TorchLearner, "reduce", "sum")
-before(DeepSpeedLearner, "reduce", "sum")
+before(TorchLearner, "apply", "sum")
+before(DeepSpeedLearner, "apply", "sum")
 before(CheckpointWriter, "save", "saving")
 Zero.backward = backward
 
