@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+import subprocess
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -63,6 +64,7 @@ except ModuleNotFoundError:  # run as a script of this folder
     )
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
+MOST_KINDS = 200  # tasks of which the record names each one's kind
 STATISTICS = ("success", "entropy", "zero_variance_groups", *TREE_STATISTICS, "grafts")
 
 
@@ -78,6 +80,7 @@ class Run:
         split: of the held-out tasks.
         tasks: how many of them.
         samples: episodes of each at temperature 1.
+        also: further environments on which the trained policy is measured, with their numbers of tasks.
         options: of ``python -m tstar_train``; ``NO_THOUGHTS`` stands for the start that writes actions alone.
     """
 
@@ -89,6 +92,7 @@ class Run:
     tasks: int
     samples: int
     options: tuple[str, ...]
+    also: tuple[tuple[str, int], ...] = ()
 
     @property
     def name(self) -> str:
@@ -134,8 +138,17 @@ def planned(plan: dict[str, Any], groups: Sequence[str]) -> Iterator[Run]:
                 if seed not in group.get("only", {}).get(method, [seed]):
                     continue
                 words = tuple(shlex.split(f"{group['options']} {own}"))
+                also = tuple(group.get("also", {}).items())
                 yield Run(
-                    name, method, seed, group["env"], group["split"], group["tasks"], group["samples"], words
+                    name,
+                    method,
+                    seed,
+                    group["env"],
+                    group["split"],
+                    group["tasks"],
+                    group["samples"],
+                    words,
+                    also,
                 )
 
 
@@ -168,7 +181,11 @@ def start_without_thoughts(out: Path, console: Console) -> None:
 def start_measurement(run: Run, config: Config, folder: Path) -> Measurement:
     """The start policy on the group's held-out tasks, measured once for all runs that begin with it."""
     start = "no_thoughts" if "NO_THOUGHTS" in run.options else "start"
-    path = folder / f"{run.group}-{start}.json"
+    return measured_once(config, folder / f"{run.group}-{start}.json")
+
+
+def measured_once(config: Config, path: Path) -> Measurement:
+    """A policy on its held-out tasks, from the file if it is there."""
     if not path.is_file():
         with all_ranks(config) as world:
             measured: Measurement = run_on_all_ranks(
@@ -176,6 +193,26 @@ def start_measurement(run: Run, config: Config, folder: Path) -> Measurement:
             )
         path.write_text(json.dumps(measured.report()))
     return Measurement.from_report(json.loads(path.read_text()))
+
+
+def elsewhere(run: Run, config: Config, folder: Path) -> dict[str, dict[str, Measurement]]:
+    """The start and the trained policy on the environments of ``Run.also``."""
+    found = {}
+    trained = max((folder / run.name / "checkpoints").iterdir()) if run.also else None
+    for env, tasks in run.also:
+        entry = find_entry(env)
+        of_env = dataclasses.replace(
+            config,
+            env=entry.id,
+            env_options=choose(entry, config.model)[0].env_options,
+            evaluation=dataclasses.replace(config.evaluation, tasks=tasks),
+        )
+        after = dataclasses.replace(of_env, model=str(trained))
+        found[entry.cli_name] = {
+            "before": measured_once(of_env, folder / f"{run.group}-start-{entry.cli_name}.json"),
+            "after": measured_once(after, folder / run.name / f"measured-{entry.cli_name}.json"),
+        }
+    return found
 
 
 def make(run: Run, folder: Path, console: Console) -> None:
@@ -191,14 +228,22 @@ def make(run: Run, folder: Path, console: Console) -> None:
         done = resume_run(path, console) if started else train(config, path, console, before=before)
     finally:
         if path.is_dir():
-            earlier = (
-                json.loads((path / "cpu.json").read_text())["cpu_seconds"]
-                if (path / "cpu.json").is_file()
-                else 0.0
+            file = path / "cpu.json"
+            known = (
+                json.loads(file.read_text()) if file.is_file() else {"cpu_seconds": 0.0, "commit": commit()}
             )
-            (path / "cpu.json").write_text(json.dumps({"cpu_seconds": earlier + time.process_time() - begun}))
+            file.write_text(
+                json.dumps({**known, "cpu_seconds": known["cpu_seconds"] + time.process_time() - begun})
+            )
     if not done.complete:
         raise SystemExit(f"stopped and saved in {path}; the same command goes on from there")
+    elsewhere(run, config, folder)
+
+
+def commit() -> str:
+    """The commit of this checkout, with a plus sign if files that git knows were edited; empty where there is no git."""
+    command = ["git", "-C", str(RESULTS), "describe", "--always", "--abbrev=10", "--dirty=+", "--exclude=*"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def result(run: Run, folder: Path) -> dict[str, Any] | None:
@@ -206,9 +251,12 @@ def result(run: Run, folder: Path) -> dict[str, Any] | None:
     path = folder / run.name
     if not (path / "summary.json").is_file() or not (path / "cpu.json").is_file():
         return None
+    if not all((path / f"measured-{find_entry(env).cli_name}.json").is_file() for env, _ in run.also):
+        return None
     evaluation = json.loads((path / "evaluation.json").read_text())
     metrics = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
     timings = [json.loads(line) for line in (path / "timings.jsonl").read_text().splitlines()]
+    cpu = json.loads((path / "cpu.json").read_text())
     config = with_present_names(json.loads((path / "config.json").read_text()))
     rollout = config["rollout"]
 
@@ -216,12 +264,9 @@ def result(run: Run, folder: Path) -> dict[str, Any] | None:
         values = [row[name] for row in rows if row.get(name) is not None]
         return round(float(np.mean(values)), 4) if values else None
 
-    outcomes = {
-        when: {
-            "sampled": [round(value * run.samples, 4) for value in evaluation[when]["per_task"]],
-            "greedy": evaluation[when]["greedy_per_task"],
-        }
-        for when in ("before", "after")
+    also = {
+        env: {when: outcomes_of(measured.report(), run.samples) for when, measured in parts.items()}
+        for env, parts in elsewhere(run, config_of(run, folder), folder).items()
     }
     return {
         "group": run.group,
@@ -235,11 +280,27 @@ def result(run: Run, folder: Path) -> dict[str, Any] | None:
         "episodes": rollout["group_size"]
         * sum(row.get("played_tasks", rollout["tasks_per_iteration"]) for row in metrics),
         **_turns_of(metrics),
-        "cpu_seconds": round(json.loads((path / "cpu.json").read_text())["cpu_seconds"]),
+        "cpu_seconds": round(cpu["cpu_seconds"]),
+        **({"commit": cpu["commit"]} if "commit" in cpu else {}),
         "seconds": {name: mean(timings, name) for name in PHASES},
         "statistics": {name: mean(metrics, name) for name in STATISTICS if mean(metrics, name) is not None},
-        **outcomes,
+        **{when: outcomes_of(evaluation[when], run.samples) for when in ("before", "after")},
+        **({"also": also} if also else {}),
     }
+
+
+def outcomes_of(record: dict[str, Any], samples: int) -> dict[str, Any]:
+    """Outcomes of a measurement's tasks; kinds where there are few tasks of each, success where the metric is another."""
+    found: dict[str, Any] = {
+        "sampled": [round(value * samples, 4) for value in record["per_task"]],
+        "greedy": record["greedy_per_task"],
+    }
+    solved = [round(value * samples, 4) for value in record["solved_per_task"]]
+    if solved != found["sampled"]:
+        found["solved"], found["greedy_solved"] = solved, record["greedy_solved_per_task"]
+    if len(set(record["kinds"])) > 1 and len(record["kinds"]) <= MOST_KINDS:
+        found["kinds"] = record["kinds"]
+    return found
 
 
 def _turns_of(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -286,6 +347,8 @@ def main() -> None:
         if result(run, options.runs) is None:
             options.runs.mkdir(parents=True, exist_ok=True)
             make(run, options.runs, console)
+        if options.collect:  # after each: what is recorded is not lost with the folder of the runs
+            collect(plan, options.runs, options.record)
     if options.collect:
         collect(plan, options.runs, options.record)
     if options.table:
