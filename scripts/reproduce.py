@@ -7,6 +7,8 @@
 Every run leaves its folder; runs that are complete are not repeated, and one that was stopped (Ctrl-C) goes on where it was when
 the command is given again. The held-out questions, their evaluation noise and the start policy are the same for all, so every
 difference is paired by question.
+
+    python scripts/reproduce.py tables --help       # the paper's comparison on all families: studies/paper_tables.py
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -273,4 +276,10 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["tables"]:
+        sys.path.insert(0, str(Path(__file__).parents[1]))
+        from scripts.studies.paper_tables import main as tables
+
+        tables(sys.argv[2:])
+    else:
+        main()

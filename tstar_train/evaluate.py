@@ -199,18 +199,25 @@ def measure(trainer: Trainer, tasks: Sequence[str | Slot], split: str | None = N
     """
     trainer.ahead.wait()  # its engine may be this one
     if not trainer.config.mix:
-        return _measure_on(trainer, [str(task) for task in tasks], split, trainer.config)
+        return measure_on(trainer, [str(task) for task in tasks], split, trainer.config)
     slots = [task for task in tasks if isinstance(task, Slot)]
     return Measurement.joined(
         {
-            env: _measure_on(trainer, [s.task for s in slots if s.env == env], split, trainer.config.of(env))
+            env: measure_on(trainer, [s.task for s in slots if s.env == env], split, trainer.config.of(env))
             for env in trainer.config.environments
         }
     )
 
 
-def _measure_on(trainer: Trainer, tasks: Sequence[str], split: str | None, of: Config) -> Measurement:
-    """Measure on one environment, with the options of a run on it alone."""
+def measure_on(trainer: Trainer, tasks: Sequence[str], split: str | None, of: Config) -> Measurement:
+    """Measure on one environment, with the options of a run on it alone; all ranks call it, as ``measure``.
+
+    Args:
+        trainer: its policy plays.
+        tasks: ids.
+        split: of the tasks; None: the evaluation split of ``of``.
+        of: options with the environment, the trainer's own or another's.
+    """
     config = of.evaluation
     split = split or config.split
     mine = math.ceil(len(tasks) / trainer.world.size)

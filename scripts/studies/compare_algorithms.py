@@ -33,8 +33,8 @@ from tstar_envs.utils import counted
 from tstar_train.build import build, held_out_tasks, make_env
 from tstar_train.cli import for_choices
 from tstar_train.config import Config, with_present_names
-from tstar_train.evaluate import Measurement
-from tstar_train.presets import choose
+from tstar_train.evaluate import Measurement, measure_on
+from tstar_train.presets import choose, tiny
 from tstar_train.ranks import all_ranks, run_on_all_ranks
 from tstar_train.recipes.recipe import recipe_of
 from tstar_train.run import resume_run, train
@@ -181,11 +181,7 @@ def start_without_thoughts(out: Path, console: Console) -> None:
 def start_measurement(run: Run, config: Config, folder: Path) -> Measurement:
     """The start policy on the group's held-out tasks, measured once for all runs that begin with it."""
     start = "no_thoughts" if "NO_THOUGHTS" in run.options else "start"
-    return measured_once(config, folder / f"{run.group}-{start}.json")
-
-
-def measured_once(config: Config, path: Path) -> Measurement:
-    """A policy on its held-out tasks, from the file if it is there."""
+    path = folder / f"{run.group}-{start}.json"
     if not path.is_file():
         with all_ranks(config) as world:
             measured: Measurement = run_on_all_ranks(
@@ -196,22 +192,25 @@ def measured_once(config: Config, path: Path) -> Measurement:
 
 
 def elsewhere(run: Run, config: Config, folder: Path) -> dict[str, dict[str, Measurement]]:
-    """The start and the trained policy on the environments of ``Run.also``."""
-    found = {}
-    trained = max((folder / run.name / "checkpoints").iterdir()) if run.also else None
+    """The start and the trained policy on the test tasks of the environments of ``Run.also``."""
+    found: dict[str, dict[str, Measurement]] = {}
     for env, tasks in run.also:
         entry = find_entry(env)
-        of_env = dataclasses.replace(
-            config,
-            env=entry.id,
-            env_options=choose(entry, config.model)[0].env_options,
-            evaluation=dataclasses.replace(config.evaluation, tasks=tasks),
-        )
-        after = dataclasses.replace(of_env, model=str(trained))
-        found[entry.cli_name] = {
-            "before": measured_once(of_env, folder / f"{run.group}-start-{entry.cli_name}.json"),
-            "after": measured_once(after, folder / run.name / f"measured-{entry.cli_name}.json"),
-        }
+        options = tiny(entry).env_options
+        evaluation = dataclasses.replace(config.evaluation, split="test", tasks=tasks)
+        of = dataclasses.replace(config, env=entry.id, env_options=options, evaluation=evaluation)
+        ids = held_out_tasks(entry.load_class()(**entry.kwargs, **options, split="test"), of)
+        trained = str(max((folder / run.name / "checkpoints").iterdir()))
+        for when, model, path in (
+            ("before", config.model, folder / f"{run.group}-start-{entry.name}.json"),
+            ("after", trained, folder / run.name / f"measured-{entry.name}.json"),
+        ):
+            if not path.is_file():
+                with all_ranks(config) as world:
+                    trainer = build(dataclasses.replace(config, model=model), world)
+                    path.write_text(json.dumps(measure_on(trainer, ids, "test", of).report()))
+            measured = Measurement.from_report(json.loads(path.read_text()))
+            found.setdefault(env, {})[when] = measured
     return found
 
 
@@ -251,7 +250,7 @@ def result(run: Run, folder: Path) -> dict[str, Any] | None:
     path = folder / run.name
     if not (path / "summary.json").is_file() or not (path / "cpu.json").is_file():
         return None
-    if not all((path / f"measured-{find_entry(env).cli_name}.json").is_file() for env, _ in run.also):
+    if not all((path / f"measured-{find_entry(env).name}.json").is_file() for env, _ in run.also):
         return None
     evaluation = json.loads((path / "evaluation.json").read_text())
     metrics = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
@@ -321,10 +320,10 @@ def read(record: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in record.read_text().splitlines()] if record.is_file() else []
 
 
-def collect(plan: dict[str, Any], folder: Path, record: Path) -> None:
-    """Write what complete runs of the plan measured, in the plan's order, and keep what the record has of others."""
+def collect(runs: Sequence[Run], folder: Path, record: Path) -> None:
+    """Write what complete runs measured, in their order, and keep what the record has of others."""
     known = {(line["group"], line["method"], line["seed"]): line for line in read(record)}
-    for run in planned(plan, [group["name"] for group in plan["groups"]]):
+    for run in runs:
         if (line := result(run, folder)) is not None:
             known[run.group, run.method, run.seed] = line
     record.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in known.values()))
@@ -335,6 +334,7 @@ def main() -> None:
     plan = tomllib.loads(options.plan.read_text())
     console = Console()
     torch.set_num_threads(1)
+    every = list(planned(plan, [group["name"] for group in plan["groups"]]))
     recorded = {(line["group"], line["method"], line["seed"]) for line in read(options.record)}
     asked = list(planned(plan, options.groups))
     left = [run for run in asked if (run.group, run.method, run.seed) not in recorded]
@@ -348,9 +348,9 @@ def main() -> None:
             options.runs.mkdir(parents=True, exist_ok=True)
             make(run, options.runs, console)
         if options.collect:  # after each: what is recorded is not lost with the folder of the runs
-            collect(plan, options.runs, options.record)
+            collect(every, options.runs, options.record)
     if options.collect:
-        collect(plan, options.runs, options.record)
+        collect(every, options.runs, options.record)
     if options.table:
         lines = read(options.record)
         for group in plan["groups"]:

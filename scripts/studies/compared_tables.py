@@ -76,7 +76,7 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
     if not methods:
         return f"{group['name']}: no run is complete"
     base = group.get("against", next(iter(group["methods"])))
-    alone = {name: name.removeprefix("tstar-") for name in methods}
+    alone = {name: name.removeprefix("tstar-").removeprefix("graph-") for name in methods}
     stands_on = {name: other for name, other in alone.items() if other != name and other in methods}
     further = " minus its algorithm alone |" if stands_on else ""
     by_turns = all("turns" in line for method in methods.values() for line in method.lines)

@@ -1,0 +1,206 @@
+"""The paper's comparison rerun: ``scripts/reproduce.py tables``.
+
+    python scripts/reproduce.py tables --dry-run                        # the runs that the record lacks, and the hours they take
+    python scripts/reproduce.py tables --runs FOLDER --hours 3          # make them, one after another; the same command goes on
+    python scripts/reproduce.py tables --print                          # the tables of the record, beside the paper's figures
+    python scripts/reproduce.py tables --model Qwen/Qwen2.5-3B-Instruct --options "--processes 8" --record own.jsonl --dry-run
+
+The plan is docs/results/evidence.toml, the record docs/results/evidence.jsonl, the layout and the paper's figures docs/results/paper.toml.
+Each run is recorded as soon as it ends. With ``--model`` the same grid runs at full scale, with the paper's preset and its 160 iterations;
+public data are named by ``--options`` as for ``python -m tstar_train``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import tyro
+from rich.console import Console
+
+from scripts.studies.compare_algorithms import (
+    RESULTS,
+    Run,
+    collect,
+    config_of,
+    make,
+    planned,
+    read,
+    result,
+)
+from scripts.studies.compared_tables import claims_table, group_table, methods_of
+from tstar_envs import UnknownOption
+from tstar_envs.utils import counted
+from tstar_train.plan import load_model_config, operations, plan
+
+# The paper's own number of iterations; its other hyperparameters are the preset's of a Hugging Face model.
+PAPER_ITERATIONS = "--iterations 160"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Make the runs of the paper's comparison, or print its tables."""
+
+    runs: Path = Path("runs/evidence")
+    """Folder of the runs."""
+    groups: tuple[str, ...] = ()
+    """Groups of the plan, in this order; default: all."""
+    plan: Path = RESULTS / "evidence.toml"
+    """TOML file of the plan."""
+    record: Path = RESULTS / "evidence.jsonl"
+    """JSON Lines file of the record of complete runs."""
+    print: bool = False
+    """Print the tables of the record and make no run."""
+    dry_run: bool = False
+    """Print which runs are missing and what they take, and make none."""
+    hours: float | None = None
+    """Begin no further run after so many hours."""
+    model: str | None = None
+    """Hugging Face model in place of the built-in policies, with the paper's preset."""
+    options: str = ""
+    """Further options of every run, in one string, such as "--processes 8 --engine vllm"."""
+    tflops: float = 120.0
+    """Sustained speed of a device in 10^12 operations per second, for the hours of a dry run with --model."""
+
+
+def planned_runs(made: Mapping[str, Any], options: Options) -> Iterator[Run]:
+    """The runs of the plan, with the options of the command line."""
+    names = options.groups or [group["name"] for group in made["groups"]]
+    for run in planned(dict(made), names):
+        if options.model is None:
+            yield dataclasses.replace(run, options=(*run.options, *options.options.split()))
+            continue
+        own = next(group for group in made["groups"] if group["name"] == run.group)["methods"][run.method]
+        words = f"--model {options.model} {PAPER_ITERATIONS} {own} {options.options}".split()
+        yield dataclasses.replace(run, options=tuple(words))
+
+
+def missing(made: Mapping[str, Any], options: Options) -> list[Run]:
+    """The planned runs that the record lacks."""
+    known = {(line["group"], line["method"], line["seed"]) for line in read(options.record)}
+    return [run for run in planned_runs(made, options) if (run.group, run.method, run.seed) not in known]
+
+
+def forecast(made: Mapping[str, Any], options: Options) -> Iterator[str]:
+    """Lines that say what the missing runs take: CPU hours, or hours and memory of a device at full scale."""
+    minutes = {group["name"]: float(group["minutes"]) for group in made["groups"]}
+    left, total = missing(made, options), 0.0
+    for name in dict.fromkeys(run.group for run in left):
+        runs = [run for run in left if run.group == name]
+        of_group = f"{name}: {counted(len(runs), 'run')} ({', '.join(sorted({run.method for run in runs}))})"
+        if options.model is None:
+            total += len(runs) * minutes[name] / 60
+            yield f"{of_group}, {len(runs) * minutes[name] / 60:.1f} CPU-hours"
+            continue
+        config = config_of(runs[0], options.runs)
+        needs = plan(config, load_model_config(config), config.processes or 1)
+        hours = config.iterations * operations(needs, config) / options.tflops / 3.6e15
+        total += len(runs) * hours
+        yield f"{of_group}, {needs.peak / 2**30:.1f} GiB a device, at least {hours:.1f} hours a run"
+    unit = "CPU-hours" if options.model is None else f"hours at {options.tflops:g} TFLOP/s"
+    yield f"{counted(len(left), 'run')} missing, {total:.1f} {unit} in all"
+
+
+def lines_of(made: Mapping[str, Any], record: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The record with the runs that earlier rounds made under the same rules, under this plan's names."""
+    found = list(record)
+    for earlier in made.get("recorded", []):
+        names = {theirs: ours for ours, theirs in earlier["methods"].items()}
+        found += [
+            {**line, "group": earlier["name"], "method": names[line["method"]]}
+            for line in read(RESULTS / earlier["record"])
+            if line["group"] == earlier["group"] and line["method"] in names
+        ]
+    return found
+
+
+def percent(lines: Sequence[dict[str, Any]], column: Mapping[str, str], method: str | None) -> str:
+    """A cell: mean over tasks and seeds at temperature 1 in percent; empty without runs.
+
+    Args:
+        lines: the record.
+        column: of the paper's table: its group and what is read of it.
+        method: None for the start policy.
+    """
+    methods = methods_of(list(lines), column["group"])
+    if method is not None and method not in methods:
+        return ""
+    of_method = methods[method].lines if method is not None else [m.lines[0] for m in methods.values()][:1]
+    when, means = "after" if method is not None else "before", []
+    for line in of_method:
+        parts = line["also"][column["also"]] if "also" in column else line
+        outcomes, figure = parts[when], column.get("figure", "sampled")
+        values = np.array(outcomes.get(figure, outcomes["sampled"])) / line["samples"]
+        if "kind" in column:
+            values = values[np.array(outcomes["kinds"]) == column["kind"]]
+        means.append(values.mean())
+    return f"{100 * np.mean(means):.1f}" if means else ""
+
+
+def paper_table(lines: Sequence[dict[str, Any]], table: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Markdown: a table in the paper's layout, each of our rows followed by the paper's of the same method.
+
+    Raises:
+        UnknownOption: a row of the paper has another number of figures than the table has columns.
+    """
+    columns = table["columns"]
+    rows = [
+        "| method | " + " | ".join(column["name"] for column in columns) + " |",
+        "|---" * (1 + len(columns)) + "|",
+    ]
+    start = [percent(lines, column, None) for column in columns]
+    if any(start):
+        rows.append("| start policy | " + " | ".join(start) + " |")
+    for method, name in names.items():
+        cells = [percent(lines, column, method) for column in columns]
+        if any(cells):
+            rows.append(f"| **{name}** | " + " | ".join(cells) + " |")
+        for model, figures in table["paper"].items():
+            if method not in figures:
+                continue
+            if len(figures[method]) != len(columns):
+                raise UnknownOption(
+                    f"{table['name']}: the paper's row of {method} has {len(figures[method])} figures for {len(columns)} columns"
+                )
+            rows.append(
+                f"| {name}, the paper's {model} | " + " | ".join(f"{x:.1f}" for x in figures[method]) + " |"
+            )
+    return f"{table['title']} (%)\n\n" + "\n".join(rows)
+
+
+def all_tables(made: Mapping[str, Any], record: Sequence[dict[str, Any]]) -> str:
+    """Markdown: the paper's tables, every group's comparisons, and the named ones with Holm's correction."""
+    paper = tomllib.loads((RESULTS / "paper.toml").read_text())
+    lines = lines_of(made, record)
+    parts = [paper_table(lines, table, paper["methods"]) for table in paper["tables"]]
+    parts += [group_table(lines, group) for group in made["groups"]]
+    parts.append(claims_table(lines, made["claims"]))
+    return "\n\n".join(parts)
+
+
+def main(words: Sequence[str]) -> None:
+    """Run the command line; ``words`` are those after ``tables``."""
+    options = tyro.cli(Options, description=__doc__, args=list(words))
+    made = tomllib.loads(options.plan.read_text())
+    if options.dry_run:
+        print(*forecast(made, options), sep="\n")
+    elif not options.print:
+        torch.set_num_threads(1)
+        began, console = time.monotonic(), Console()
+        options.runs.mkdir(parents=True, exist_ok=True)
+        for run in missing(made, options):
+            if options.hours is not None and time.monotonic() - began > 3600 * options.hours:
+                console.print(f"{options.hours:g} hours are over; the same command makes the rest")
+                break
+            if result(run, options.runs) is None:
+                make(run, options.runs, console)
+            collect(list(planned_runs(made, options)), options.runs, options.record)
+    if not options.dry_run:
+        print(all_tables(made, read(options.record)))

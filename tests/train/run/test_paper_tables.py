@@ -1,0 +1,141 @@
+"""The paper's comparison: its plan, its layout and its tables (``scripts/reproduce.py tables``)."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from scripts.studies import compare_algorithms, paper_tables
+from tstar_envs import UnknownOption, find_entry
+
+ROOT = Path(__file__).resolve().parents[3]
+PLAN = tomllib.loads((ROOT / "docs/results/evidence.toml").read_text())
+PAPER = tomllib.loads((ROOT / "docs/results/paper.toml").read_text())
+
+
+def line(group, method, seed, sampled, **further):
+    outcomes = {"sampled": sampled, "greedy": sampled} | further
+    before = outcomes | {"sampled": [0.0] * len(sampled)}
+    return {"group": group, "method": method, "seed": seed, "samples": 2, "before": before, "after": outcomes}
+
+
+def test_every_column_of_the_paper_is_a_group_and_every_row_a_method():
+    groups = {group["name"] for group in [*PLAN["groups"], *PLAN["recorded"]]}
+    known = {name for group in PLAN["groups"] for name in group["methods"]}
+    assert set(PAPER["methods"]) == known
+    for table in PAPER["tables"]:
+        assert {column["group"] for column in table["columns"]} <= groups
+        for rows in table["paper"].values():
+            assert rows.keys() <= known and {len(row) for row in rows.values()} == {len(table["columns"])}
+    also = {env for group in PLAN["groups"] for env in group.get("also", {})}
+    assert also == {c["also"] for t in PAPER["tables"] for c in t["columns"] if "also" in c}
+
+
+def test_the_plan_keeps_its_budget_and_claims_on_test_tasks():
+    options, made = paper_tables.Options(record=Path("nothing.jsonl")), PLAN
+    *_, last = paper_tables.forecast(made, options)
+    assert float(last.split(", ")[1].split()[0]) <= 30
+    groups = {group["name"]: group for group in made["groups"]}
+    for claim in made["claims"]:
+        group = groups[claim["group"]]
+        assert group["split"] == "test" and len(group["seeds"]) == 3
+        assert {claim["first"], claim["second"]} <= group["methods"].keys()
+
+
+def test_a_cell_is_a_mean_over_tasks_and_seeds_of_what_its_column_names():
+    kinds = ["pick", "look", "pick"]
+    record = [
+        line("a", "grpo", 0, [2.0, 0.0, 1.0], kinds=kinds, solved=[0.0, 0.0, 1.0]),
+        line("a", "grpo", 1, [2.0, 1.0, 0.0], kinds=kinds, solved=[0.0, 0.0, 0.0]),
+    ]
+    record[0]["also"] = record[1]["also"] = {"b": {"before": {"sampled": [0.0]}, "after": {"sampled": [1.0]}}}
+    of = lambda method="grpo", **column: paper_tables.percent(record, {"group": "a", **column}, method)  # noqa: E731
+    assert (of(), of(kind="pick"), of(kind="look")) == ("50.0", "62.5", "25.0")
+    assert (of(figure="solved"), of(also="b"), of(None)) == ("8.3", "50.0", "0.0")
+    assert of("dapo") == "" and paper_tables.percent(record, {"group": "c"}, None) == ""
+
+
+def test_rows_stand_above_the_papers_and_short_ones_are_refused():
+    table = {
+        "name": "t",
+        "title": "T",
+        "columns": [{"name": "A", "group": "a"}],
+        "paper": {"3B": {"grpo": [81.1]}},
+    }
+    text = paper_tables.paper_table([line("a", "grpo", 0, [2.0, 1.0])], table, {"grpo": "GRPO"})
+    assert text.splitlines()[4:] == [
+        "| start policy | 0.0 |",
+        "| **GRPO** | 75.0 |",
+        "| GRPO, the paper's 3B | 81.1 |",
+    ]
+    with pytest.raises(UnknownOption, match="2 figures for 1 columns"):
+        paper_tables.paper_table([], {**table, "paper": {"3B": {"grpo": [1.0, 2.0]}}}, {"grpo": "GRPO"})
+
+
+def test_what_is_recorded_is_not_missing(tmp_path):
+    options = paper_tables.Options(groups=("triviaqa",), record=tmp_path / "record.jsonl")
+    assert [run.method for run in paper_tables.missing(PLAN, options)] == ["grpo", "tstar-grpo", "graph-grpo"]
+    options.record.write_text(json.dumps(line("triviaqa", "tstar-grpo", 0, [1.0])) + "\n")
+    assert [run.method for run in paper_tables.missing(PLAN, options)] == ["grpo", "graph-grpo"]
+
+
+def test_the_full_scale_is_the_same_grid_with_the_papers_preset(tmp_path):
+    options = paper_tables.Options(groups=("alfworld",), model="org/model", options="--optim.dtype bfloat16")
+    runs = list(paper_tables.planned_runs(PLAN, options))
+    assert len(runs) == 30 and all("--turns" not in run.options for run in runs)
+    made = compare_algorithms.config_of(runs[1], tmp_path)
+    assert (made.model, made.iterations, made.optim.dtype) == ("org/model", 160, "bfloat16")
+    assert (made.tree.nodes, made.graft.keep, made.rollout.group_size) == ("depth", "all", 8)
+
+
+@pytest.mark.slow
+def test_every_run_of_the_plan_is_a_run_that_can_be_made(tmp_path):
+    for run in compare_algorithms.planned(PLAN, [group["name"] for group in PLAN["groups"]]):
+        config = compare_algorithms.config_of(run, tmp_path)
+        assert config.env == find_entry(run.env).id and config.turns is not None
+        assert config.tstar == (not run.method.startswith(("grpo", "dapo", "gigpo", "ppo")))
+
+
+def test_the_command_says_what_is_missing_and_makes_nothing(tmp_path):
+    words = [
+        "scripts/reproduce.py",
+        "tables",
+        "--dry-run",
+        "--groups",
+        "nq",
+        "--record",
+        str(tmp_path / "none"),
+    ]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "9 runs missing, 1.2 CPU-hours in all"
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_run_is_recorded_with_what_it_was_also_measured_on(tmp_path):
+    made = {
+        "groups": [
+            {
+                "name": "small",
+                "env": "nq",
+                "split": "valid",
+                "tasks": 4,
+                "samples": 1,
+                "seeds": [0],
+                "minutes": 1,
+                "options": "--iterations 1 --rollout.tasks-per-iteration 2 --rollout.group-size 2",
+                "methods": {"grpo": "--no-tstar"},
+                "also": {"bamboogle": 3},
+            }
+        ]
+    }
+    (run,) = paper_tables.missing(made, paper_tables.Options(record=tmp_path / "none"))
+    compare_algorithms.make(run, tmp_path, paper_tables.Console())
+    assert compare_algorithms.result(dataclasses.replace(run, also=(("popqa", 2),)), tmp_path) is None
+    compare_algorithms.collect([run], tmp_path, tmp_path / "record.jsonl")
+    (recorded,) = compare_algorithms.read(tmp_path / "record.jsonl")
+    assert len(recorded["also"]["bamboogle"]["after"]["sampled"]) == 3 and recorded["commit"]
