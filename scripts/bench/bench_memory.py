@@ -33,14 +33,14 @@ class Options:
 
     other: Path | None = None
     """Another checkout to measure beside this one."""
-    envs: tuple[str, ...] = (
+    what: tuple[str, ...] = (
         "tstar/ALFWorld",
         "tstar/WebShop",
         "tstar/Sokoban-easy",
         "tstar/Blocksworld-stack",
         "tstar/HotpotQA",
     )
-    """Ids of environments."""
+    """Ids of the environments to measure."""
     instances: int = 1024
     """Environments that live at the same time."""
     rounds: int = 3
@@ -56,7 +56,7 @@ def main(options: Options) -> None:
     ratios = ["now : before"] if "before" in sides else []
     print(f"| {options.instances:,} environments | {' | '.join([*titles, *ratios])} |")
     print(f"|{'---|' * (1 + len(titles) + len(ratios))}")
-    for env in options.envs:
+    for env in options.what:
         each: dict[str, list[float]] = {side: [] for side in sides}
         whole: dict[str, list[float]] = {side: [] for side in sides}
         for _ in range(options.rounds):
