@@ -34,7 +34,8 @@ from tstar_envs.evalset import Panel, TaskSet, panel, task_set
 from tstar_envs.evaluation.stats import cluster_bootstrap
 from tstar_envs.foreign import StepResult, called, progress_of, prompt_of, task_ids_of
 from tstar_envs.react import Reply, parse_reply, render_reply
-from tstar_envs.record import Episode, Step, append_episode, read_episodes
+from tstar_envs.record import Episode, Step
+from tstar_envs.record_files import append_episode, read_episodes
 from tstar_envs.registry import (
     EnvEntry,
     find_entry,

@@ -1,23 +1,20 @@
-"""Episode records: format, fields and their valid values, reading and writing."""
+"""Episode records: format, fields and their valid values."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
-from tstar_envs.data.files import parse_json, regular_file
+from tstar_envs.data.files import parse_json
 from tstar_envs.errors import BadData, EnvironmentFailed, TStarError
 from tstar_envs.foreign import as_bool, as_number, wrong
 from tstar_envs.redaction import redacted_parts
 
 LARGEST_COUNT = 10**15  # tokens, steps, tries: sums beyond it are not exact, and something is wrong
-_LONGEST_SECONDS = 1e10  # three centuries
+LONGEST_SECONDS = 1e10  # three centuries
 ENDS = ("terminated", "truncated", "error")
 # Causes of failure (``tstar_envs.agents.base``); "" if solved, or if no cause was recorded.
 FAILURES = ("model", "unparsed", "endpoint", "environment", "agent")
@@ -74,7 +71,7 @@ TRUTH = Kind("true or false", lambda value: type(value) is bool)
 COUNT = Kind("a whole number from 0", _is_count)
 COUNT_OR_NONE = Kind("a whole number from 0, or null", lambda value: value is None or _is_count(value))
 SHARE = Kind("a number from 0 to 1", lambda value: is_finite(value, 0, 1))
-SECONDS = Kind("a number of seconds from 0", lambda value: is_finite(value, 0, _LONGEST_SECONDS))
+SECONDS = Kind("a number of seconds from 0", lambda value: is_finite(value, 0, LONGEST_SECONDS))
 NUMBER = Kind("a finite number", is_finite)
 OBJECT = Kind("an object", lambda value: isinstance(value, dict))
 LIST = Kind("a list of objects", lambda v: isinstance(v, list) and all(isinstance(one, dict) for one in v))
@@ -109,15 +106,20 @@ EPISODE = {
     "attempts": LIST,
     "schema": COUNT,
 }
+# In the order of ``tstar_envs.agents.base.Call``.
 CALL = {
     "purpose": TEXT,
     "seconds": SECONDS,
     "input_tokens": COUNT_OR_NONE,
     "output_tokens": COUNT_OR_NONE,
-    **dict.fromkeys(("cached_tokens", "tries", "dropped", "step", "attempt"), COUNT),
+    "cached_tokens": COUNT,
+    "tries": COUNT,
     "finish": TEXT,
+    "dropped": COUNT,
     "text": TEXT,
     "miscounted": TRUTH,
+    "step": COUNT,
+    "attempt": COUNT,
 }
 # Of earlier attempts a page shows whatever is there; ``replay`` reports what is missing to replay one.
 ATTEMPT = {"reward": SHARE, "success": TRUTH, "ended": TEXT, "reflection": TEXT, "steps": LIST}
@@ -178,7 +180,6 @@ def check_record(
 
 # Schema 2 added failure, calls, attempts, panel and the seconds of a step; files of schema 1 stay readable.
 SCHEMA_VERSION = 2
-_BLOCK = 65_536  # bytes per read, from the end
 
 
 @dataclass(slots=True)
@@ -377,7 +378,7 @@ class Episode:
             raise BadData(
                 f"episode of schema {schema!r:.40}, this version reads up to {SCHEMA_VERSION}: upgrade tstar"
             )
-        _check_episode(record)
+        check_episode(record)
         steps = [_step_of(step) for step in record["steps"]]
         for call in record.get("calls", ()):
             if not _is_plain_call(call):
@@ -399,14 +400,14 @@ def _needed(cls: type[Episode] | type[Step]) -> tuple[str, ...]:
     return tuple(f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING)
 
 
-_NEEDED, _STEP_NEEDED = (*_needed(Episode), "steps"), _needed(Step)
+NEEDED, STEP_NEEDED = (*_needed(Episode), "steps"), _needed(Step)
 
 
-def _check_episode(record: Any) -> None:
+def check_episode(record: Any) -> None:
     """Validate the fields of an episode record; those of steps, calls and attempts have checks of their own."""
     if _is_plain(record):
         return
-    check_record("an episode record", record, EPISODE, _NEEDED)
+    check_record("an episode record", record, EPISODE, NEEDED)
     if found := extra_fault(record.get("extra", {})):
         raise BadData(
             f"not an episode record: {found.name!r} of extra must be {found.must}, found {found.value!r:.60}"
@@ -431,18 +432,18 @@ def _is_plain(record: dict[str, Any]) -> bool:
 
 _HEAD = [*_NAMES[: _NAMES.index("steps")]]
 _HEAD_TYPES = [[*([str] * 8), float, bool, str, seed, int, str, dict] for seed in (int, type(None))]
-_STEP_TYPES = [str if STEP[name] is TEXT else bool for name in _STEP_NEEDED]
-_TIMED_NAMES, _TIMED_TYPES = (*_STEP_NEEDED, "seconds"), [*_STEP_TYPES, float]
+_STEP_TYPES = [str if STEP[name] is TEXT else bool for name in STEP_NEEDED]
+_TIMED_NAMES, _TIMED_TYPES = (*STEP_NEEDED, "seconds"), [*_STEP_TYPES, float]
 
 
 def _step_of(record: dict[str, Any]) -> Step:
     """Make a step of its record; one as we write it, with the right types in order, needs no further check."""
     names, types = tuple(record), [*map(type, record.values())]
-    if (names == _STEP_NEEDED and types == _STEP_TYPES) or (
-        names == _TIMED_NAMES and types == _TIMED_TYPES and 0 <= record["seconds"] <= _LONGEST_SECONDS
+    if (names == STEP_NEEDED and types == _STEP_TYPES) or (
+        names == _TIMED_NAMES and types == _TIMED_TYPES and 0 <= record["seconds"] <= LONGEST_SECONDS
     ):
         return Step(*record.values())
-    check_record("a step record", record, STEP, _STEP_NEEDED)
+    check_record("a step record", record, STEP, STEP_NEEDED)
     return Step(**record)
 
 
@@ -453,194 +454,9 @@ def _is_plain_call(record: dict[str, Any]) -> bool:
             type(value) is int and not 0 <= value <= LARGEST_COUNT
         ):
             return False
-    return "purpose" in record and 0 <= record.get("seconds", -1) <= _LONGEST_SECONDS
+    return "purpose" in record and 0 <= record.get("seconds", -1) <= LONGEST_SECONDS
 
 
 _CALL_TYPES = {name: {TEXT: str, TRUTH: bool, SECONDS: float}.get(kind, int) for name, kind in CALL.items()}
-_OF_INFO = [name for name in _STEP_NEEDED if name not in ("reply", "observation")]
+_OF_INFO = [name for name in STEP_NEEDED if name not in ("reply", "observation")]
 _TYPES_OF_INFO = [str if STEP[name] is TEXT else bool for name in _OF_INFO]
-
-
-def append_episode(path: Path, episode: Episode) -> None:
-    """Append one line and flush it to disk, so that a later crash loses nothing; see ``append_episodes``."""
-    append_episodes(path, [episode])
-
-
-def append_episodes(path: Path, episodes: Iterable[Episode]) -> None:
-    """Append a line for each episode and flush them together to disk, so that a later crash loses none.
-
-    A partial last line of a killed writer (or a full disk) is truncated first: the next line must not be appended to it.
-    """
-    lines = b"".join(episode.to_json().encode("ascii") + b"\n" for episode in episodes)
-    with open(path, "ab+") as handle:
-        _cut_half_line(handle)
-        handle.write(lines)
-        handle.flush()
-        os.fsync(handle.fileno())
-
-
-def _cut_half_line(handle: BinaryIO) -> None:
-    end = handle.seek(0, os.SEEK_END)
-    position = end
-    while position > 0:
-        start = max(0, position - _BLOCK)
-        handle.seek(start)
-        newline = handle.read(position - start).rfind(b"\n")
-        if newline >= 0:
-            position = start + newline + 1
-            break
-        position = start
-    if position < end:
-        handle.truncate(position)
-
-
-def read_episodes(path: Path) -> Iterator[Episode]:
-    """Iterate over the episodes of a file; an unterminated last line (a killed writer) is skipped.
-
-    Example:
-        >>> import tempfile
-        >>> from pathlib import Path
-        >>> from tstar_envs import append_episode, find_entry, new_episode, read_episodes
-        >>> entry = find_entry("sokoban-easy")
-        >>> path = Path(tempfile.mkdtemp()) / "episodes.jsonl"
-        >>> append_episode(path, new_episode(entry.make(), entry, "me", "a task"))
-        >>> [episode.agent for episode in read_episodes(path)]
-        ['me']
-
-    Raises:
-        MissingData: the file does not exist.
-        BadData: another line is damaged (the message names file and line), or the path is not a regular file.
-    """
-    for _, episode in located_episodes(path):
-        yield episode
-
-
-def located_episodes(path: Path) -> Iterator[tuple[int, Episode]]:
-    """Iterate over the episodes of a file, each with the byte at which its line begins; see ``read_episodes``."""
-    for number, place, line in _lines(path):
-        yield place, _parsed(path, number, line)
-
-
-def episode_of_line(path: Path, wanted: int) -> Episode:
-    """Read the episode of one line, from 1.
-
-    Raises:
-        MissingData: the file does not exist.
-        BadData: the line is damaged, or there is none of this number.
-    """
-    number = 0
-    for number, _, line in _lines(path):
-        if number == wanted:
-            return _parsed(path, number, line)
-    raise BadData(f"{path} has {number} lines of episodes, and no line {wanted}")
-
-
-def episode_at(path: Path, place: int) -> Episode | None:
-    """Read the episode whose line begins at a byte; None if none does, as in a file that has changed."""
-    with open(regular_file(path), "rb") as handle:
-        handle.seek(place)
-        line = handle.readline()
-    try:
-        return Episode.from_json(line.decode("utf-8", "backslashreplace")) if line.endswith(b"\n") else None
-    except BadData:
-        return None
-
-
-class Head(NamedTuple):
-    """Facts of a record that can be read without its steps.
-
-    Attributes:
-        line: line of the file, from 1.
-        env: Gymnasium id.
-        tier: data tier.
-        task: task id.
-        split: its split.
-        rules_version: rules version of the environment.
-        agent: name of the agent.
-        success: True if the task was solved.
-        ended: how the episode ended, one of ``ENDS``.
-        sample: number of the episode among those of the same task.
-        panel: name and hash of the evaluation set, "" if none.
-    """
-
-    line: int
-    env: str
-    tier: str
-    task: str
-    split: str
-    rules_version: str
-    agent: str
-    success: bool
-    ended: str
-    sample: int
-    panel: str
-
-    @classmethod
-    def of(cls, line: int, episode: Episode) -> Head:
-        """Take the head of an episode."""
-        return cls(line, *(_shared(getattr(episode, name)) for name in cls._fields[1:]))
-
-
-def _shared(value: Any) -> Any:
-    """Return the one copy of a text that thousands of records share."""
-    return sys.intern(value) if type(value) is str else value
-
-
-def read_heads(path: Path) -> Iterator[Head]:
-    """Iterate over the heads of a file's records, some ten times as fast as ``read_episodes``.
-
-    The fields before the steps are validated. A line that is not in our own form is read whole.
-
-    Raises:
-        MissingData: the file does not exist.
-        BadData: see ``read_episodes``; damage to steps is not noticed.
-    """
-    for number, _, line in _lines(path):
-        record = _head(line)
-        if record is None:
-            yield Head.of(number, _parsed(path, number, line))
-            continue
-        try:
-            _check_episode(record)
-        except BadData as error:
-            raise BadData(f"{path}, line {number}: {error}") from error
-        yield Head(number, *[_shared(record[name]) for name in Head._fields[1:]])
-
-
-_BEFORE_STEPS, _BEFORE_PANEL, _BEFORE_SCHEMA = b', "steps": [', b', "panel": "', b', "schema": '
-_DECODER = json.JSONDecoder()
-
-
-def _head(line: bytes) -> dict[str, Any] | None:
-    """Parse the fields before the steps, and the panel; None if the line is not as ``to_json`` writes it."""
-    # These marks are never inside a text, where a quotation mark is escaped.
-    end, last = line.find(_BEFORE_STEPS), line.rfind(_BEFORE_SCHEMA)
-    if end < 0 or line[last + len(_BEFORE_SCHEMA) :] != b"%d}\n" % SCHEMA_VERSION:
-        return None
-    try:
-        record = json.loads(line[:end] + b"}")
-        at = line.rfind(_BEFORE_PANEL, end)
-        start = at + len(_BEFORE_PANEL) - 1
-        record["panel"] = "" if at < 0 else _DECODER.raw_decode(line[start : start + 1000].decode("ascii"))[0]
-    except (ValueError, RecursionError):
-        return None
-    record["steps"] = []
-    return record if isinstance(record, dict) and record.keys() >= {*Head._fields[1:]} else None
-
-
-def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Iterate over the whole lines of a file: number from 1, byte at which it begins, and the line."""
-    place = 0
-    with open(regular_file(path), "rb") as handle:
-        for number, line in enumerate(handle, start=1):
-            if not line.endswith(b"\n"):
-                return
-            yield number, place, line
-            place += len(line)
-
-
-def _parsed(path: Path, number: int, line: bytes) -> Episode:
-    try:
-        return Episode.from_json(line.decode("utf-8", "backslashreplace"))
-    except BadData as error:
-        raise BadData(f"{path}, line {number}: {error}") from error

@@ -253,6 +253,7 @@ def measure(bench: Bench, rounds: int, steps: int, levels: int) -> Line:
     )
 
 
+BEGIN, END = "<!-- bench: envs -->", "<!-- /bench -->"
 SIDES = ("long walk", "batch", "never seen", "never seen, steps alone")
 
 
@@ -262,7 +263,7 @@ def ratio(line: Line, side: str) -> float:
 
 
 def report(lines: list[Line], command: str) -> str:
-    """The page, in Markdown."""
+    """What stands between the comments of the page, in Markdown."""
     head = [
         "id",
         "CartPole, us",
@@ -275,8 +276,6 @@ def report(lines: list[Line], command: str) -> str:
     slowest, fastest = (pick(ratio(line, side) for line in lines for side in SIDES) for pick in (min, max))
     together = min(statistics.median(line.group_ratios) for line in lines)
     text = [
-        "# Speed of the planning environments",
-        "",
         f"Bare CartPole takes {slowest:.2f} to {fastest:.2f} times the CPU time of a step here, by environment and by how much is known of",
         f"a task; 32 rows stepped together take at most 1/{together:.1f} of what SyncVectorEnv takes.",
         "",
@@ -338,14 +337,19 @@ def main() -> None:
     parser.add_argument(
         "--levels", type=int, default=200, help="unseen tasks per environment (default: %(default)s)"
     )
-    parser.add_argument("--out", type=Path, help="also write the table to this file")
+    parser.add_argument("--out", type=Path, help="also write the tables to this page, between its comments")
     arguments = parser.parse_args()
     benches = [bench for bench in BENCHES if bench.id in gym.registry]
     lines = [measure(bench, arguments.rounds, arguments.steps, arguments.levels) for bench in benches]
     text = report(lines, f"python {' '.join(['scripts/bench/bench_envs.py', *sys.argv[1:]])}")
     print(text, end="")
     if arguments.out is not None:
-        arguments.out.write_text(text, encoding="utf-8")
+        page = f"# Speed of the planning environments\n\n{BEGIN}\n{END}\n"
+        if arguments.out.exists():
+            page = arguments.out.read_text(encoding="utf-8")
+        head, _, rest = page.partition(BEGIN)
+        written = f"{head}{BEGIN}\n{text}{END}{rest.partition(END)[2]}"
+        arguments.out.write_text(written, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from tstar_envs.evaluation.log import ResultFile, read_recorded
 from tstar_envs.evaluation.replay import recordings, replay
 from tstar_envs.evaluation.report.loading import read_evaluation
 from tstar_envs.evaluation.runner import play_episode
-from tstar_envs.record import FAILURES, Head, read_heads
+from tstar_envs.record import FAILURES
+from tstar_envs.record_files import Head, read_heads
 
 ENTRY = find_entry("sokoban-easy")
 PRICES = read_prices(None)

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from tstar_envs import BadData, Episode, Step, append_episode, read_episodes
-from tstar_envs.record import Head, append_episodes, episode_at, episode_of_line, located_episodes, read_heads
+from tstar_envs.record_files import (
+    Head,
+    append_episodes,
+    episode_at,
+    episode_of_line,
+    located_episodes,
+    read_heads,
+)
 
 
 def make_episode(task: str = "t0", reply: str = "Action: x") -> Episode:

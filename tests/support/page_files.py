@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tstar_envs import Episode, Step, find_entry, panel
-from tstar_envs.record import append_episode
+from tstar_envs.record_files import append_episode
 
 HOSTILE = (
     "</script><script>window.hacked=1</script><img src=x onerror=\"window.hacked=2\"> <!-- <b>'quoted'</b> &lt; "

@@ -19,7 +19,8 @@ from tstar_envs.agents.base import AGENT, ENDPOINT, ENVIRONMENT, KINDS, MODEL, S
 from tstar_envs.core import TextEnv
 from tstar_envs.evaluation.cost import Amount, CostSummary, Estimate, Price, PriceTable, money
 from tstar_envs.evaluation.stats import Summary
-from tstar_envs.record import Episode, Head
+from tstar_envs.record import Episode
+from tstar_envs.record_files import Head
 from tstar_envs.redaction import printable
 from tstar_envs.registry import EnvEntry
 from tstar_envs.utils import counted

@@ -19,7 +19,7 @@ from tstar_envs.errors import BadData, UnknownOption
 from tstar_envs.evalset import panel, panel_versions
 from tstar_envs.evaluation.log import recorded_options
 from tstar_envs.evaluation.replay import Change, Recording, Replayed, recordings, replay
-from tstar_envs.record import Head, episode_of_line, read_episodes, read_heads
+from tstar_envs.record_files import Head, episode_of_line, read_episodes, read_heads
 from tstar_envs.registry import EnvEntry, find_entry, parse_options
 from tstar_envs.utils import counted
 

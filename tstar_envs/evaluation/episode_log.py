@@ -12,7 +12,8 @@ from tstar_envs.errors import UnknownOption, import_extra
 from tstar_envs.evaluation.cost import CostSummary, read_prices, summarise_costs
 from tstar_envs.evaluation.log import latest, settings_of
 from tstar_envs.evaluation.stats import PassRates, Summary, pass_rates, results_by_task, summarise
-from tstar_envs.record import Episode, read_episodes
+from tstar_envs.record import Episode
+from tstar_envs.record_files import read_episodes
 from tstar_envs.utils import counted
 
 if TYPE_CHECKING:

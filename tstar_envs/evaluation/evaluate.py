@@ -22,7 +22,8 @@ from tstar_envs.evaluation.runner import Setting, Worker, play_missing
 from tstar_envs.evaluation.stats import Figures, figures_of
 from tstar_envs.evaluation.workers import StopRequest, require_handles
 from tstar_envs.foreign import task_ids_of
-from tstar_envs.record import Episode, Head
+from tstar_envs.record import Episode
+from tstar_envs.record_files import Head
 from tstar_envs.redaction import redacted_fields
 from tstar_envs.registry import EnvEntry, find_entry
 

@@ -16,7 +16,8 @@ from tstar_envs.data.files import read_json, write_whole
 from tstar_envs.data.lock import only_writer
 from tstar_envs.errors import BadData, UnknownOption, WriteFailed
 from tstar_envs.evaluation.stats import Figures
-from tstar_envs.record import Episode, Head, append_episodes, read_episodes, read_heads
+from tstar_envs.record import Episode
+from tstar_envs.record_files import Head, append_episodes, read_episodes, read_heads
 from tstar_envs.redaction import redacted_parts
 
 Key = tuple[str, int]  # task id, sample

@@ -24,7 +24,8 @@ from tstar_envs.evaluation.workers import (
     step_batch,
 )
 from tstar_envs.foreign import as_bool, as_number, awaited, called, raised, said, shown
-from tstar_envs.record import CALL, Episode, Head, fault
+from tstar_envs.record import CALL, Episode, fault
+from tstar_envs.record_files import Head
 from tstar_envs.registry import EnvEntry
 from tstar_envs.rollout import new_episode, write_step
 

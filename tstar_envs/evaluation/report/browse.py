@@ -12,7 +12,8 @@ from tstar_envs.errors import BadData
 from tstar_envs.evaluation.log import SAME
 from tstar_envs.evaluation.report.boards import Board, BoardEntry
 from tstar_envs.evaluation.report.loading import clean, short_id
-from tstar_envs.record import Episode, episode_at
+from tstar_envs.record import Episode
+from tstar_envs.record_files import episode_at
 from tstar_envs.utils import script_json
 
 MOST_DATA = 8_000_000  # characters of all episodes together

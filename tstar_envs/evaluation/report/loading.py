@@ -13,7 +13,8 @@ from tstar_envs.evaluation.cost import CostSummary, PriceTable, summarise_costs
 from tstar_envs.evaluation.log import SETTINGS, Key, Recorded, collect, settings_of, settings_path
 from tstar_envs.evaluation.report.paper import Part, parts
 from tstar_envs.evaluation.stats import Figures, Summary, summarise
-from tstar_envs.record import Episode, located_episodes
+from tstar_envs.record import Episode
+from tstar_envs.record_files import located_episodes
 from tstar_envs.redaction import printable, redacted
 
 MOST_TEXT = 4_000
