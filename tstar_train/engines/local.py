@@ -277,7 +277,8 @@ class LocalEngine:
         others = others[: max(0, (self.most_kept - taken) // self._cache.capacity)]
         if not others:
             return
-        part = self._cache.part(torch.tensor([row for row, _ in others], dtype=torch.long))
+        chosen = torch.tensor([row for row, _ in others], device=self._model.device)
+        part = self._cache.texts(chosen)
         self._left += [Text(tuple(ids), part, row) for row, (_, ids) in enumerate(others)]
 
     def _feed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from tstar_train.policy.kv import RaggedCache
+from tstar_train.policy.kv import Part, RaggedCache
 
 # Takes module, queries, keys, values, mask and options; returns the output, shape (rows, tokens, heads, head size), and None.
 Attention = Callable[..., tuple[Tensor, Any]]
@@ -93,6 +93,41 @@ def reading_prefix_once(model: PreTrainedModel, cache: RaggedCache, shared: int)
         given = torch.matmul(before, value[0, :, :shared]).unflatten(1, (rows, -1)).transpose(0, 1)
         given = given + torch.matmul(weights[..., shared:], value[:, :, shared:])
         return given.reshape(rows, 1, heads, size), None
+
+    with replaced_attention(attention):
+        yield
+
+
+@contextmanager
+def in_parts(parts: Sequence[Part]) -> Iterator[None]:
+    """Compute the attention of a sequence of tokens of many rows, whose keys and values are a cache's; see ``TreeCache.flat``.
+
+    All else a layer computes token by token, without padding.
+    """
+
+    def attention(
+        plain: Attention,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Any]:
+        own = query[0].transpose(0, 1)
+        given = torch.empty_like(own, memory_format=torch.contiguous_format)
+        for part in parts:
+            rows, _, width, _ = part.mask.shape
+            laid = own.new_zeros((rows, width, *own.shape[1:]))
+            laid[part.row, part.column] = own[part.token]
+            keys, values = (
+                (key, value)
+                if part.rows is None
+                else (key.index_select(0, part.rows), value.index_select(0, part.rows))
+            )
+            found, _ = plain(module, laid.transpose(1, 2), keys, values, part.mask, **options)
+            given[part.token] = found[part.row, part.column]
+        return given[None], None
 
     with replaced_attention(attention):
         yield

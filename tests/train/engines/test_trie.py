@@ -17,6 +17,7 @@ from scripts.studies.small_models import small_model
 from tstar_train.engines import trie
 from tstar_train.engines.local import LocalEngine
 from tstar_train.engines.trie import Trie
+from tstar_train.policy import kv
 from tstar_train.policy.model import Policy
 
 MODELS = [
@@ -155,5 +156,5 @@ def test_rows_are_dealt_over_passes_once_each(counts):
     assert sorted(row for part in parts for row in part) == sorted(counts) and all(
         part == sorted(part) for part in parts
     )
-    cost = sum(trie.CALL_COST + len(part) * max(counts[row] for row in part) for part in parts)
-    assert cost <= trie.CALL_COST + len(counts) * max(counts.values()), "never more than in one pass"
+    cost = sum(kv.CALL_COST + len(part) * max(counts[row] for row in part) for part in parts)
+    assert cost <= kv.CALL_COST + len(counts) * max(counts.values()), "never more than in one pass"
