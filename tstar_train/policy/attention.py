@@ -134,6 +134,55 @@ def in_parts(parts: Sequence[Part]) -> Iterator[None]:
 
 
 @contextmanager
+def in_branches(heads: Tensor, rows: Tensor, of: Tensor, last: int) -> Iterator[None]:
+    """Compute the attention of a sequence of prefixes and of rows that branch off from them.
+
+    The sequence holds the tokens of all prefixes and then those of all rows. All else a layer computes token by token, without padding.
+    The outputs of prefixes in the last layer are 0, since nothing uses them.
+
+    Args:
+        heads: True at the tokens of each prefix, shape (prefixes, longest); padded on the right.
+        rows: True at the tokens of each row, shape (rows, longest); padded on the right.
+        of: number of each row's prefix, shape (rows,).
+        last: number of the last layer.
+    """
+    count, width = int(heads.sum()), rows.shape[1]
+    own = torch.ones((width, width), dtype=torch.bool).tril().expand(len(rows), -1, -1)
+    seen = torch.cat([heads[of][:, None].expand(-1, width, -1), own], dim=2)
+    mask = torch.where(seen, 0.0, -torch.inf)[:, None]
+
+    def laid(tokens: Tensor, grid: Tensor) -> Tensor:
+        """Lay out tokens in rows, shape (rows, heads, longest, head size)."""
+        empty = tokens.new_zeros((*grid.shape, *tokens.shape[1:]))
+        return empty.index_put(grid.nonzero(as_tuple=True), tokens).transpose(1, 2)
+
+    def attention(
+        plain: Attention,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Any]:
+        queries, keys, values = (given[0].transpose(0, 1) for given in (query, key, value))
+        before = [laid(given[:count], heads) for given in (keys, values)]
+        if getattr(module, "layer_idx", None) == last:
+            first = queries.new_zeros((count, *queries.shape[1:]))
+        else:
+            first = _PLAIN(module, laid(queries[:count], heads), *before, None, **options)[0][heads]
+        seen_by_rows = [
+            torch.cat([kept.index_select(0, of), laid(given[count:], rows)], dim=2)
+            for kept, given in zip(before, (keys, values), strict=True)
+        ]
+        found = _PLAIN(module, laid(queries[count:], rows), *seen_by_rows, mask, **options)[0][rows]
+        return torch.cat([first, found])[None], None
+
+    with replaced_attention(attention):
+        yield
+
+
+@contextmanager
 def last_layer_only_at(trunk: Any, places: Tensor) -> Iterator[None]:
     """Compute attention and MLP of the last layer where its output is used, and give zeros elsewhere; see ``replaces_attention``.
 
