@@ -76,6 +76,37 @@ def test_drawn_and_scored_as_the_plain_forward_has_it(name):
             )
 
 
+@pytest.mark.parametrize("name", ["qwen2", "gpt2", "smollm3"])
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 1000), parts=st.sampled_from([(28, 17, 4), (0, 0, 0), (0, 0, 1000)]))
+def test_a_pass_without_padding_gives_the_samples_and_scores_of_padded_rows(name, seed, parts):
+    """Also when every width has a part of its own, and when all rows are read in place."""
+    policy, chance = small(name), random.Random(seed)
+    texts = [text(chance.randrange(20, 60), seed + n) for n in range(3)]
+    contexts = [
+        [*of[: chance.randrange(10, 20)], *text(chance.randrange(1, 8), seed + n)]
+        for n, of in enumerate(texts * 3)
+    ] + texts
+    seeds = [f"{seed}/{n}" for n in range(4 * len(contexts))]
+    replies = [[text(chance.randrange(1, 9), seed + 9 * n + k) for k in range(n % 4)] for n in range(12)]
+    found, passes = [], []
+    with pytest.MonkeyPatch.context() as patch:
+        for name, cost in zip(("PART_COST", "ROW_COST", "COPY_COST"), parts, strict=True):
+            patch.setattr(kv, name, cost)
+        choose = kv.TreeCache._parts
+        patch.setattr(kv.TreeCache, "_parts", lambda *given: passes.append(choose(*given)) or passes[-1])
+        for unpadded in (True, False):
+            if not unpadded:
+                patch.setattr(trie, "replaces_attention", lambda model: False)
+            engine = LocalEngine(policy)
+            samples = engine.generate(contexts, seeds, max_tokens=7, copies=4)
+            found.append(([s.ids for s in samples], engine.logprobs(contexts, replies)))
+    assert found[0][0] == found[1][0]
+    assert any(some == [None] for some in passes) if parts[2] else any(len(some) > 1 for some in passes)
+    for one, two in zip(found[0][1], found[1][1], strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-4)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
 def test_samples_are_those_of_rows_of_their_own(policy, temperature):
     contexts = [text(20, vocabulary=1200), text(9, 1, vocabulary=1200)]
