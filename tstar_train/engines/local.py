@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tstar_train.engines import trie
 from tstar_train.engines.base import Sample, inverse_cdf, require_room, rooms, uniform_noise
-from tstar_train.engines.trie import Text, Trie, activations_in, deal, feed
+from tstar_train.engines.trie import Text, Trie, activations_in, feed
 from tstar_train.finite import require_finite
 from tstar_train.policy.attention import reading_prefix_once
 from tstar_train.policy.kv import (
@@ -24,6 +24,7 @@ from tstar_train.policy.kv import (
     cache_bytes_per_token,
     common_prefix,
     context_limit,
+    deal,
     hidden_states,
     output_logits,
     rows_that_fit,

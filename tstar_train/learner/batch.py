@@ -302,6 +302,35 @@ class SequenceMicroBatch(MicroBatch):
     copies: list[list[TokenSequence]] = field(default_factory=list)
     first: bool = False
 
+    def beginning(self, most_tokens: int) -> tuple[MicroBatch, Tensor]:
+        """Take the first rows, with their prefixes.
+
+        Args:
+            most_tokens: maximum number of their padded tokens; at least one row, or one prefix with its rows, is taken.
+
+        Returns:
+            These rows, and for each wanted token True if it is theirs.
+        """
+        begun, width = self.prefixes, self.ids.shape[1]
+        if begun is None:
+            count = max(1, most_tokens // width)
+            own = torch.arange(len(self.ids), device=self.ids.device) < count
+            part = MicroBatch(self.ids[:count], self.wanted[:count], self.temperature)
+            return part, own[:, None].expand_as(self.wanted)[self.wanted]
+        rows = torch.bincount(begun.of).cumsum(0)  # of the first prefixes; each has at least two
+        tokens = torch.arange(1, len(rows) + 1, device=rows.device) * begun.ids.shape[1] + rows * width
+        prefixes = max(1, int((tokens <= most_tokens).sum()))
+        count = int(rows[prefixes - 1])
+        first = SharedPrefixes(
+            begun.ids[:prefixes], begun.wanted[:prefixes], begun.lengths[:prefixes], begun.of[:count]
+        )
+        part = MicroBatch(self.ids[:count], self.wanted[:count], self.temperature, first)
+        theirs = [
+            (torch.arange(len(wanted), device=wanted.device) < taken)[:, None].expand_as(wanted)[wanted]
+            for wanted, taken in ((begun.wanted, prefixes), (self.wanted, count))
+        ]
+        return part, torch.cat(theirs)
+
 
 @dataclass
 class PairMicroBatch(MicroBatch):

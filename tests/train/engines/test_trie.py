@@ -183,7 +183,7 @@ def test_what_is_kept_is_bounded(policy):
 @given(st.dictionaries(st.integers(0, 30), st.integers(1, 40), min_size=1, max_size=12))
 @settings(max_examples=100, deadline=None)
 def test_rows_are_dealt_over_passes_once_each(counts):
-    parts = trie.deal(counts)
+    parts = kv.deal(counts)
     assert sorted(row for part in parts for row in part) == sorted(counts) and all(
         part == sorted(part) for part in parts
     )

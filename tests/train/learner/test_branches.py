@@ -249,6 +249,22 @@ def test_a_pairs_replies_branch_off_from_their_context():
         assert any((better, worse) == pytest.approx(pair, abs=1e-4) for pair in plain)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("share", [False, True])
+def test_the_beginning_of_a_batch_has_the_numbers_of_the_whole(share):
+    model, sizes = small_model("qwen2", 300), set()
+    for micro in sequence_micro_batches(sequences(300), 2000, 0.7, 0, torch.device("cpu"), share=share):
+        whole = forward(model, micro).logprobs
+        for most in (1, 150, 400, 10_000):
+            part, own = micro.beginning(most)
+            torch.testing.assert_close(forward(model, part).logprobs, whole[own], atol=2e-5, rtol=1e-5)
+            begun = 0 if part.prefixes is None else part.prefixes.ids.numel()
+            assert part.ids.numel() + begun <= most or len(part.ids) == 1 or len(part.prefixes.ids) == 1
+            sizes.add((micro.prefixes is None, len(part.ids) < len(micro.ids)))
+        assert own.all()
+    assert {(not share, True), (not share, False)} <= sizes
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_pairs_without_padding_have_the_numbers_and_gradients_of_whole_rows(name):
     """Gradients also come in the same order (see above)."""
