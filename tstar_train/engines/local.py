@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tstar_train.engines import trie
 from tstar_train.engines.base import Sample, inverse_cdf, require_room, rooms, uniform_noise
-from tstar_train.engines.trie import Text, Trie, activations_in, deal, feed
+from tstar_train.engines.trie import Text, Trie, activations_in, feed
 from tstar_train.finite import require_finite
 from tstar_train.policy.attention import reading_prefix_once
 from tstar_train.policy.kv import (
@@ -24,6 +24,7 @@ from tstar_train.policy.kv import (
     cache_bytes_per_token,
     common_prefix,
     context_limit,
+    deal,
     hidden_states,
     output_logits,
     rows_that_fit,
@@ -277,7 +278,8 @@ class LocalEngine:
         others = others[: max(0, (self.most_kept - taken) // self._cache.capacity)]
         if not others:
             return
-        part = self._cache.part(torch.tensor([row for row, _ in others], dtype=torch.long))
+        chosen = torch.tensor([row for row, _ in others], device=self._model.device)
+        part = self._cache.texts(chosen)
         self._left += [Text(tuple(ids), part, row) for row, (_, ids) in enumerate(others)]
 
     def _feed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,14 +16,16 @@ from transformers import PreTrainedModel
 
 from tstar_train.engines.base import Sample, inverse_cdf, uniform_noise
 from tstar_train.finite import NotFinite, require_finite
-from tstar_train.policy.attention import last_layer_only_at
+from tstar_train.policy.attention import in_parts, last_layer_only_at, replaces_attention
 from tstar_train.policy.kv import (
+    MOST_PADDED,
     Activations,
     Place,
     RaggedCache,
     TreeCache,
     activations_of,
     common_prefix,
+    deal,
     hidden_states,
     output_logits,
 )
@@ -123,9 +125,8 @@ def _alone(
 Ids = tuple[int, ...]
 
 _TAIL = 16  # a context with at most this many tokens beyond a text is a branch of it; other contexts become texts themselves
-_MOST = 1 << 14  # maximum number of padded tokens of a forward pass with several rows
+_UNREAD = torch.ones((1, 1, 1, 1), dtype=torch.bool)  # mask of passes whose attention has its own
 _AT_TEXT = np.empty(0, dtype=np.int64)  # path of a text's own tokens
-CALL_COST = 48  # overhead of a forward pass, in tokens of a tiny model
 
 
 class Text(NamedTuple):
@@ -252,10 +253,13 @@ class Trie:
             span = max(int(node.path[-1]) for nodes in rows.values() for node in nodes) + 1
 
             def fitting(width: int, span: int = span) -> int:
-                return min(_MOST // width, self._takes.rows(width, span))
+                return min(MOST_PADDED // width, self._takes.rows(width, span))
 
             at_once = self._takes.tokens(span)
-            for part in deal({row: len(nodes) for row, nodes in rows.items()}, fitting):
+            widths = {row: len(nodes) for row, nodes in rows.items()}
+            # Without padding, all rows are one pass if they fit.
+            together = replaces_attention(self._model) and len(widths) <= fitting(max(widths.values()))
+            for part in [list(widths)] if together else deal(widths, fitting):
                 # Nodes come after their ancestors, so each piece attends to the pieces before it.
                 for first in range(0, max(len(rows[row]) for row in part), at_once):
                     now = {row: rows[row][first : first + at_once] for row in part}
@@ -280,18 +284,23 @@ class Trie:
 
     def _feed(self, cache: TreeCache, rows: dict[int, list[Node]]) -> None:
         progress.advance()
-        width = max(map(len, rows.values()))
-        ids = [
-            [*[node.token for node in nodes], *[self._pad] * (width - len(nodes))] for nodes in rows.values()
-        ]
-        positions, seen = cache.branch(
-            list(rows), [[Place(n.length - 1, n.seen, n.path) for n in nodes] for nodes in rows.values()]
-        )
-        hidden = hidden_states(self._model, torch.tensor(ids, device=self.device), positions, seen, cache)
-        real = torch.tensor(
-            [[column < len(nodes) for column in range(width)] for nodes in rows.values()], device=self.device
-        )
-        for node, state in zip([n for nodes in rows.values() for n in nodes], hidden[real], strict=True):
+        places = [[Place(n.length - 1, n.seen, n.path) for n in nodes] for nodes in rows.values()]
+        new = [node for nodes in rows.values() for node in nodes]
+        if replaces_attention(self._model):
+            positions, parts = cache.flat(list(rows), places)
+            ids = torch.tensor([[node.token for node in new]])
+            with in_parts(parts):
+                states = hidden_states(self._model, ids, positions, _UNREAD, cache)[0]
+        else:
+            width = max(map(len, places))
+            padded = [
+                [*[node.token for node in of], *[self._pad] * (width - len(of))] for of in rows.values()
+            ]
+            positions, seen = cache.branch(list(rows), places)
+            ids = torch.tensor(padded, device=self.device)
+            real = torch.tensor([[c < len(of) for c in range(width)] for of in places], device=self.device)
+            states = hidden_states(self._model, ids, positions, seen, cache)[real]
+        for node, state in zip(new, states, strict=True):
             node.hidden = state
 
 
@@ -325,36 +334,8 @@ def _arranged(
     return whole, found
 
 
-def deal(
-    counts: dict[int, int], fitting: Callable[[int], int] = lambda width: _MOST // width
-) -> list[list[int]]:
-    """Split rows over forward passes so that padding and per-pass overhead are small.
-
-    Args:
-        counts: number of tokens of each row.
-        fitting: maximum number of rows of a given length in one forward pass; at least one row is always taken.
-    """
-    order = sorted(counts, key=lambda row: counts[row])
-    ends = [
-        n for n in range(1, len(order) + 1) if n == len(order) or counts[order[n]] != counts[order[n - 1]]
-    ]
-    # Entry n: (cost, start of the last pass) for the first n rows.
-    best: dict[int, tuple[int, int]] = {0: (0, 0)}
-    for end in ends:
-        best[end] = min(
-            (best[start][0] + CALL_COST + (end - start) * counts[order[end - 1]], start) for start in best
-        )
-    found, end = [], len(order)
-    while end:
-        rows = order[best[end][1] : end]
-        most = max(1, fitting(counts[rows[-1]]))
-        found += [sorted(rows[n : n + most]) for n in range(0, len(rows), most)]
-        end = best[end][1]
-    return found
-
-
 _LOGITS = 1 << 25  # maximum number of logits in memory at once, or those of one node
-_SPARE = 32  # initial free slots after a row for each copy
+_SPARE = 16  # initial free slots after a row for each copy
 
 
 def draw(

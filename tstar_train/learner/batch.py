@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
-from tstar_train.policy.attention import last_layer_only_at
+from tstar_train.policy.attention import in_branches, last_layer_only_at, replaces_attention
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.kv import BranchCache, attention_mask, common_prefix, output_logits, position_limit
 from tstar_train.progress import progress
@@ -302,6 +302,35 @@ class SequenceMicroBatch(MicroBatch):
     copies: list[list[TokenSequence]] = field(default_factory=list)
     first: bool = False
 
+    def beginning(self, most_tokens: int) -> tuple[MicroBatch, Tensor]:
+        """Take the first rows, with their prefixes.
+
+        Args:
+            most_tokens: maximum number of their padded tokens; at least one row, or one prefix with its rows, is taken.
+
+        Returns:
+            These rows, and for each wanted token True if it is theirs.
+        """
+        begun, width = self.prefixes, self.ids.shape[1]
+        if begun is None:
+            count = max(1, most_tokens // width)
+            own = torch.arange(len(self.ids), device=self.ids.device) < count
+            part = MicroBatch(self.ids[:count], self.wanted[:count], self.temperature)
+            return part, own[:, None].expand_as(self.wanted)[self.wanted]
+        rows = torch.bincount(begun.of).cumsum(0)  # of the first prefixes; each has at least two
+        tokens = torch.arange(1, len(rows) + 1, device=rows.device) * begun.ids.shape[1] + rows * width
+        prefixes = max(1, int((tokens <= most_tokens).sum()))
+        count = int(rows[prefixes - 1])
+        first = SharedPrefixes(
+            begun.ids[:prefixes], begun.wanted[:prefixes], begun.lengths[:prefixes], begun.of[:count]
+        )
+        part = MicroBatch(self.ids[:count], self.wanted[:count], self.temperature, first)
+        theirs = [
+            (torch.arange(len(wanted), device=wanted.device) < taken)[:, None].expand_as(wanted)[wanted]
+            for wanted, taken in ((begun.wanted, prefixes), (self.wanted, count))
+        ]
+        return part, torch.cat(theirs)
+
 
 @dataclass
 class PairMicroBatch(MicroBatch):
@@ -553,6 +582,9 @@ def _before_wanted(trunk: Any, micro: MicroBatch) -> Tensor:
         with last_layer_only_at(trunk, before):
             whole: Tensor = trunk(input_ids=ids, use_cache=False).last_hidden_state
         return whole[before]
+    layers = getattr(trunk, "layers", None)
+    if replaces_attention(trunk) and layers and not begun.wanted.any():
+        return _without_padding(trunk, micro, begun, len(layers) - 1)
     kept = DynamicCache()
     with last_layer_only_at(trunk, begun.wanted[:, 1:]):
         first = trunk(input_ids=begun.ids[:, :-1], past_key_values=kept, use_cache=True).last_hidden_state
@@ -568,3 +600,25 @@ def _before_wanted(trunk: Any, micro: MicroBatch) -> Tensor:
         ).last_hidden_state
     # Prefixes without wanted tokens are included: all layers are then in the graph, and gradients arrive in the order of whole rows.
     return torch.cat([first[begun.wanted[:, 1:]], hidden[before]])
+
+
+def _without_padding(trunk: Any, micro: MicroBatch, begun: SharedPrefixes, last: int) -> Tensor:
+    """Compute the same in one pass over the tokens of all prefixes and rows; no prefix has wanted tokens."""
+    before = micro.wanted[:, 1:]
+    columns = torch.arange(before.shape[1])
+    rows = columns < (before * (columns + 1)).amax(dim=1)[:, None]  # up to the last before a wanted one
+    places = torch.arange(int(begun.lengths.max()))
+    heads = places < begun.lengths[:, None]
+    ids = torch.cat([begun.ids[:, : len(places)][heads], micro.ids[:, :-1][rows]])
+    positions = torch.cat(
+        [places.expand_as(heads)[heads], (begun.lengths[begun.of][:, None] + columns)[rows]]
+    )
+    used = torch.cat([torch.zeros(int(heads.sum()), dtype=torch.bool), before[rows]])
+    with last_layer_only_at(trunk, used[None]), in_branches(heads, rows, begun.of, last):
+        hidden: Tensor = trunk(
+            input_ids=ids[None],
+            position_ids=positions[None],
+            attention_mask=torch.ones((1, 1, 1, 1), dtype=torch.bool),  # the attention has its own
+            use_cache=False,
+        ).last_hidden_state
+    return hidden[0][used]

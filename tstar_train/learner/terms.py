@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tstar_train.finite import require_finite
-from tstar_train.learner.batch import Outputs, PairMicroBatch, SequenceMicroBatch, Totals
+from tstar_train.learner.batch import MicroBatch, Outputs, PairMicroBatch, SequenceMicroBatch, Totals
 from tstar_train.losses import clipped_policy_loss, kl_k3, surgical_loss, value_loss
 from tstar_train.types import TokenSequence
 
-# Computes the reference's log-probabilities of a micro-batch's wanted tokens, called only if a term needs them.
-Reference = Callable[[], Tensor]
+
+class Reference(Protocol):
+    """The reference's log-probabilities, called only if a term needs them."""
+
+    def __call__(self, part: MicroBatch | None = None) -> Tensor:
+        """Compute them for the wanted tokens of the micro-batch, or of a part of it."""
+
+
+# Padded tokens of a step whose KL to the reference is measured where it is no part of the loss.
+MEASURED_TOKENS = 1024
 
 
 class Term(Protocol):
@@ -70,7 +77,7 @@ class KLTerm:
     """KL to the reference (k3).
 
     Args:
-        coefficient: weight in the loss; 0 only reports the KL, measured on the step's first micro-batch to save time.
+        coefficient: weight in the loss; 0 only reports the KL, measured on the step's first rows to save time.
     """
 
     def __init__(self, coefficient: float) -> None:
@@ -86,7 +93,14 @@ class KLTerm:
         """See ``Term``."""
         if reference is None or not (self._coefficient or micro.first):
             return None, {}
-        penalty = kl_k3(outputs.logprobs[micro.which], reference()[micro.which])
+        which, logprobs = micro.which, outputs.logprobs
+        if self._coefficient:
+            theirs = reference()
+        else:
+            part, own = micro.beginning(MEASURED_TOKENS)
+            which, theirs = which[own[which]], torch.zeros_like(logprobs.detach())
+            theirs[own] = reference(part)
+        penalty = kl_k3(logprobs[which], theirs[which])
         measured = {"kl_sum": float(penalty.detach().sum()), "kl_tokens": float(len(penalty))}
         if not self._coefficient:
             return None, measured

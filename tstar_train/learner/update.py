@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +16,7 @@ from tstar_train.engines.check import require_agreement
 from tstar_train.finite import NotFinite, require_bounded, require_finite, rounding_subnormals
 from tstar_train.learner.base import Learner
 from tstar_train.learner.batch import (
+    MicroBatch,
     Outputs,
     SequenceMicroBatch,
     Step,
@@ -24,7 +24,7 @@ from tstar_train.learner.batch import (
     pair_micro_batches,
     sequence_micro_batches,
 )
-from tstar_train.learner.terms import SurgicalTerm, Term
+from tstar_train.learner.terms import Reference, SurgicalTerm, Term
 from tstar_train.types import TokenSequence
 
 
@@ -183,9 +183,8 @@ def update(
         if totals.pairs and surgical is not None:
             with _whole_or_not_at_all(learner, world, "surgical", number, step.pairs):
                 for pairs in pair_micro_batches(step.pairs, *batching.rows, share=learner.shares):
-                    loss, figures = surgical(
-                        learner.forward(pairs), pairs, totals, partial(learner.reference, pairs)
-                    )
+                    reference = _reference(learner, pairs)
+                    loss, figures = surgical(learner.forward(pairs), pairs, totals, reference)
                     require_bounded(loss.detach(), "the surgical loss", batching.most_loss)
                     learner.backward(loss)
                     stats.add(figures)
@@ -282,7 +281,7 @@ def accumulate(
     require_finite(outputs.logprobs, "the policy's log-probabilities of what it wrote")
     given = torch.stack([micro.old_logprobs, micro.advantages, micro.weight])
     require_finite(given, "log-probabilities, advantages and weights of the sampled tokens")
-    reference = partial(learner.reference, micro) if learner.has_reference else None
+    reference = _reference(learner, micro) if learner.has_reference else None
     stats.add(_agreement(outputs, micro))
     losses = []
     for term in terms:
@@ -293,6 +292,15 @@ def accumulate(
     total = sum(losses[1:], losses[0])
     require_bounded(total.detach(), "the base loss", most_loss)
     learner.backward(total)
+
+
+def _reference(learner: Learner, micro: MicroBatch) -> Reference:
+    """Give the terms the reference's log-probabilities of a micro-batch."""
+
+    def logprobs(part: MicroBatch | None = None) -> Tensor:
+        return learner.reference(micro if part is None else part)
+
+    return logprobs
 
 
 def _agreement(outputs: Outputs, micro: SequenceMicroBatch) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from tstar_train.policy.kv import RaggedCache
+from tstar_train.policy.kv import Part, RaggedCache
 
 # Takes module, queries, keys, values, mask and options; returns the output, shape (rows, tokens, heads, head size), and None.
 Attention = Callable[..., tuple[Tensor, Any]]
@@ -93,6 +93,90 @@ def reading_prefix_once(model: PreTrainedModel, cache: RaggedCache, shared: int)
         given = torch.matmul(before, value[0, :, :shared]).unflatten(1, (rows, -1)).transpose(0, 1)
         given = given + torch.matmul(weights[..., shared:], value[:, :, shared:])
         return given.reshape(rows, 1, heads, size), None
+
+    with replaced_attention(attention):
+        yield
+
+
+@contextmanager
+def in_parts(parts: Sequence[Part]) -> Iterator[None]:
+    """Compute the attention of a sequence of tokens of many rows, whose keys and values are a cache's; see ``TreeCache.flat``.
+
+    All else a layer computes token by token, without padding.
+    """
+
+    def attention(
+        plain: Attention,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Any]:
+        own = query[0].transpose(0, 1)
+        given = torch.empty_like(own, memory_format=torch.contiguous_format)
+        for part in parts:
+            rows, _, width, _ = part.mask.shape
+            laid = own.new_zeros((rows, width, *own.shape[1:]))
+            laid[part.row, part.column] = own[part.token]
+            keys, values = (
+                (key, value)
+                if part.rows is None
+                else (key.index_select(0, part.rows), value.index_select(0, part.rows))
+            )
+            found, _ = plain(module, laid.transpose(1, 2), keys, values, part.mask, **options)
+            given[part.token] = found[part.row, part.column]
+        return given[None], None
+
+    with replaced_attention(attention):
+        yield
+
+
+@contextmanager
+def in_branches(heads: Tensor, rows: Tensor, of: Tensor, last: int) -> Iterator[None]:
+    """Compute the attention of a sequence of prefixes and of rows that branch off from them.
+
+    The sequence holds the tokens of all prefixes and then those of all rows. All else a layer computes token by token, without padding.
+    The outputs of prefixes in the last layer are 0, since nothing uses them.
+
+    Args:
+        heads: True at the tokens of each prefix, shape (prefixes, longest); padded on the right.
+        rows: True at the tokens of each row, shape (rows, longest); padded on the right.
+        of: number of each row's prefix, shape (rows,).
+        last: number of the last layer.
+    """
+    count, width = int(heads.sum()), rows.shape[1]
+    own = torch.ones((width, width), dtype=torch.bool).tril().expand(len(rows), -1, -1)
+    seen = torch.cat([heads[of][:, None].expand(-1, width, -1), own], dim=2)
+    mask = torch.where(seen, 0.0, -torch.inf)[:, None]
+
+    def laid(tokens: Tensor, grid: Tensor) -> Tensor:
+        """Lay out tokens in rows, shape (rows, heads, longest, head size)."""
+        empty = tokens.new_zeros((*grid.shape, *tokens.shape[1:]))
+        return empty.index_put(grid.nonzero(as_tuple=True), tokens).transpose(1, 2)
+
+    def attention(
+        plain: Attention,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Any]:
+        queries, keys, values = (given[0].transpose(0, 1) for given in (query, key, value))
+        before = [laid(given[:count], heads) for given in (keys, values)]
+        if getattr(module, "layer_idx", None) == last:
+            first = queries.new_zeros((count, *queries.shape[1:]))
+        else:
+            first = _PLAIN(module, laid(queries[:count], heads), *before, None, **options)[0][heads]
+        seen_by_rows = [
+            torch.cat([kept.index_select(0, of), laid(given[count:], rows)], dim=2)
+            for kept, given in zip(before, (keys, values), strict=True)
+        ]
+        found = _PLAIN(module, laid(queries[count:], rows), *seen_by_rows, mask, **options)[0][rows]
+        return torch.cat([first, found])[None], None
 
     with replaced_attention(attention):
         yield

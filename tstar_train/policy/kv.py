@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -258,6 +258,15 @@ class RaggedCache(Cache):
         other.select(rows)
         return other
 
+    def texts(self, rows: Tensor) -> RaggedCache:
+        """Copy some rows, in this order, without free positions."""
+        other = copy.copy(self)
+        other.lengths = self.lengths[rows]
+        used = max(1, int(other.lengths.max()))
+        other._keys = [keys[:, :, :used].index_select(0, rows) for keys in self._keys]
+        other._values = [values[:, :, :used].index_select(0, rows) for values in self._values]
+        return other
+
     def absorb(self, rows: Tensor, part: RaggedCache) -> None:
         """Copy rows back from a ``part`` made of them."""
         if part.capacity > self.capacity:
@@ -422,6 +431,41 @@ def activations_of(config: Any, itemsize: int, adapters: bool) -> Activations:
     )
 
 
+MOST_PADDED = 1 << 14  # maximum number of padded tokens of a forward pass with several rows
+CALL_COST = 48  # overhead of a forward pass, in tokens of a tiny model
+
+
+def deal(
+    counts: dict[int, int],
+    fitting: Callable[[int], int] = lambda width: MOST_PADDED // width,
+    call: int = CALL_COST,
+) -> list[list[int]]:
+    """Split rows over forward passes so that padding and per-pass overhead are small.
+
+    Args:
+        counts: number of tokens of each row.
+        fitting: maximum number of rows of a given length in one forward pass; at least one row is always taken.
+        call: overhead of a pass, in tokens.
+    """
+    order = sorted(counts, key=lambda row: counts[row])
+    ends = [
+        n for n in range(1, len(order) + 1) if n == len(order) or counts[order[n]] != counts[order[n - 1]]
+    ]
+    # Entry n: (cost, start of the last pass) for the first n rows.
+    best: dict[int, tuple[int, int]] = {0: (0, 0)}
+    for end in ends:
+        best[end] = min(
+            (best[start][0] + call + (end - start) * counts[order[end - 1]], start) for start in best
+        )
+    found, end = [], len(order)
+    while end:
+        rows = order[best[end][1] : end]
+        most = max(1, fitting(counts[rows[-1]]))
+        found += [sorted(rows[n : n + most]) for n in range(0, len(rows), most)]
+        end = best[end][1]
+    return found
+
+
 class Place(NamedTuple):
     """Position of a branch's token.
 
@@ -434,6 +478,33 @@ class Place(NamedTuple):
     position: int
     seen: int
     path: NDArray[np.int64]
+
+
+class Part(NamedTuple):
+    """Rows of a cache whose new tokens are laid out together for an attention.
+
+    Attributes:
+        rows: the rows, shape (rows,); None for all rows of the cache.
+        row: number among these rows of each new token, shape (tokens,).
+        column: number among its row's new tokens, same shape.
+        token: number in the pass's sequence, same shape.
+        mask: 0 for visible tokens and minus infinity for others, shape (rows, 1, longest, span).
+    """
+
+    rows: Tensor | None
+    row: Tensor
+    column: Tensor
+    token: Tensor
+    mask: Tensor
+
+
+# What an attention takes beside its queries, in queries of a few hundred keys: a part, a row's keys, and their copy.
+PART_COST, ROW_COST, COPY_COST = 28, 17, 4
+
+
+def _span(places: Sequence[Sequence[Place]]) -> int:
+    """Count the slots up to the last new one; a branch's slots come after the tokens it attends to."""
+    return max(int(place.path[-1]) for of_row in places for place in of_row) + 1
 
 
 class TreeCache(RaggedCache):
@@ -472,10 +543,61 @@ class TreeCache(RaggedCache):
         Returns:
             See ``RaggedCache.place``, for the given rows.
         """
+        self._make_slots()
+        self._span = _span(places)
+        positions, slots, seen = self._laid(places)
+        device = self.lengths.device
+        chosen = torch.tensor(rows, device=device)
+        self._rows, self._positions = chosen[:, None], slots
+        self._part = None if len(rows) == len(self._ends) else chosen
+        return positions, seen
+
+    def flat(self, rows: Sequence[int], places: Sequence[Sequence[Place]]) -> tuple[Tensor, list[Part]]:
+        """Prepare the pass of ``branch`` as one sequence of all new tokens; see ``attention.in_parts``.
+
+        Returns:
+            Position ids of shape (1, tokens), and the rows whose queries are laid out together.
+        """
+        self._make_slots()
+        self._span = _span(places)
+        device = self.lengths.device
+        flat = [place for of_row in places for place in of_row]
+        self._part = None
+        self._rows = torch.tensor([[row for row, of_row in zip(rows, places, strict=True) for _ in of_row]])
+        self._positions = torch.tensor([[int(place.path[-1]) for place in flat]])
+        first = np.cumsum([0, *map(len, places)])
+        parts = []
+        for some in self._parts(list(map(len, places))):
+            whole = some is None
+            chosen = list(range(len(self._ends))) if some is None else [rows[n] for n in some]
+            of = {row: n for n, row in enumerate(rows)}
+            laid = [places[of[row]] if row in of else () for row in chosen]
+            spots = [
+                (n, column, int(first[of[row]]) + column)
+                for n, row in enumerate(chosen)
+                for column in range(len(laid[n]))
+            ]
+            row, column, token = torch.tensor(spots, device=device).T
+            seen = torch.where(self._laid(laid)[2], 0.0, -torch.inf)
+            parts.append(Part(None if whole else torch.tensor(chosen), row, column, token, seen))
+        return torch.tensor([[place.position for place in flat]], device=device), parts
+
+    def _parts(self, widths: Sequence[int]) -> list[list[int] | None]:
+        """Choose the rows whose queries are padded to one another; None stands for all rows of the cache, which are not copied."""
+        own = {n: width + ROW_COST + COPY_COST for n, width in enumerate(widths)}
+        classes = deal(own, lambda width: len(widths), PART_COST)
+        cost = sum(PART_COST + len(some) * max(own[n] for n in some) for some in classes)
+        if PART_COST + len(self._ends) * (max(widths) + ROW_COST) <= cost:
+            return [None]
+        return list(classes)
+
+    def _make_slots(self) -> None:
         if max(self._ends) >= self.capacity:
             self._grow(max(self._ends) + 1 + self.capacity // 4)
-        count, width = len(rows), max(map(len, places))
-        span = max(int(place.path[-1]) for of_row in places for place in of_row) + 1
+
+    def _laid(self, places: Sequence[Sequence[Place]]) -> tuple[Tensor, Tensor, Tensor]:
+        """Lay out rows of new tokens as (positions, slots, visible tokens); padding is written to an unused slot."""
+        count, width = len(places), max(map(len, places))
         laid = np.tile(np.array([0, self.capacity - 1, 1]), (count, width, 1))
         row, column = np.array([(r, c) for r, of_row in enumerate(places) for c in range(len(of_row))]).T
         flat = [place for of_row in places for place in of_row]
@@ -483,14 +605,10 @@ class TreeCache(RaggedCache):
         # Numbers of numpy, since a branch of n tokens names n slots at its every token.
         paths = [place.path for place in flat]
         lengths, slots = list(map(len, paths)), np.concatenate(paths)
-        visible = np.arange(span) < laid[:, :, 2:]
+        visible = np.arange(self._span) < laid[:, :, 2:]
         visible[np.repeat(row, lengths), np.repeat(column, lengths), slots] = True
-        self._span = span  # a branch's slots come after the tokens it attends to
-        device = self.lengths.device
-        chosen, places_of = torch.tensor(rows, device=device), torch.from_numpy(laid).to(device)
-        self._rows, self._positions = chosen[:, None], places_of[:, :, 1]
-        self._part = None if count == len(self._ends) else chosen
-        return places_of[:, :, 0], torch.from_numpy(visible).to(device)[:, None]
+        placed = torch.from_numpy(laid).to(self.lengths.device)
+        return placed[:, :, 0], placed[:, :, 1], torch.from_numpy(visible).to(self.lengths.device)[:, None]
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any

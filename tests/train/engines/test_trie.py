@@ -17,6 +17,7 @@ from scripts.studies.small_models import small_model
 from tstar_train.engines import trie
 from tstar_train.engines.local import LocalEngine
 from tstar_train.engines.trie import Trie
+from tstar_train.policy import kv
 from tstar_train.policy.model import Policy
 
 MODELS = [
@@ -73,6 +74,37 @@ def test_drawn_and_scored_as_the_plain_forward_has_it(name):
             np.testing.assert_allclose(
                 scores, [sum(plain(policy, context, reply)) for reply in replies], atol=1e-3
             )
+
+
+@pytest.mark.parametrize("name", ["qwen2", "gpt2", "smollm3"])
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 1000), parts=st.sampled_from([(28, 17, 4), (0, 0, 0), (0, 0, 1000)]))
+def test_a_pass_without_padding_gives_the_samples_and_scores_of_padded_rows(name, seed, parts):
+    """Also when every width has a part of its own, and when all rows are read in place."""
+    policy, chance = small(name), random.Random(seed)
+    texts = [text(chance.randrange(20, 60), seed + n) for n in range(3)]
+    contexts = [
+        [*of[: chance.randrange(10, 20)], *text(chance.randrange(1, 8), seed + n)]
+        for n, of in enumerate(texts * 3)
+    ] + texts
+    seeds = [f"{seed}/{n}" for n in range(4 * len(contexts))]
+    replies = [[text(chance.randrange(1, 9), seed + 9 * n + k) for k in range(n % 4)] for n in range(12)]
+    found, passes = [], []
+    with pytest.MonkeyPatch.context() as patch:
+        for name, cost in zip(("PART_COST", "ROW_COST", "COPY_COST"), parts, strict=True):
+            patch.setattr(kv, name, cost)
+        choose = kv.TreeCache._parts
+        patch.setattr(kv.TreeCache, "_parts", lambda *given: passes.append(choose(*given)) or passes[-1])
+        for unpadded in (True, False):
+            if not unpadded:
+                patch.setattr(trie, "replaces_attention", lambda model: False)
+            engine = LocalEngine(policy)
+            samples = engine.generate(contexts, seeds, max_tokens=7, copies=4)
+            found.append(([s.ids for s in samples], engine.logprobs(contexts, replies)))
+    assert found[0][0] == found[1][0]
+    assert any(some == [None] for some in passes) if parts[2] else any(len(some) > 1 for some in passes)
+    for one, two in zip(found[0][1], found[1][1], strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-4)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0])
@@ -151,9 +183,9 @@ def test_what_is_kept_is_bounded(policy):
 @given(st.dictionaries(st.integers(0, 30), st.integers(1, 40), min_size=1, max_size=12))
 @settings(max_examples=100, deadline=None)
 def test_rows_are_dealt_over_passes_once_each(counts):
-    parts = trie.deal(counts)
+    parts = kv.deal(counts)
     assert sorted(row for part in parts for row in part) == sorted(counts) and all(
         part == sorted(part) for part in parts
     )
-    cost = sum(trie.CALL_COST + len(part) * max(counts[row] for row in part) for part in parts)
-    assert cost <= trie.CALL_COST + len(counts) * max(counts.values()), "never more than in one pass"
+    cost = sum(kv.CALL_COST + len(part) * max(counts[row] for row in part) for part in parts)
+    assert cost <= kv.CALL_COST + len(counts) * max(counts.values()), "never more than in one pass"

@@ -202,17 +202,21 @@ def test_values_of_a_critic_are_those_of_whole_rows(separate):
         torch.testing.assert_close(one, two, atol=2e-5, rtol=1e-5)
 
 
-@torch.no_grad()
-def test_a_pairs_replies_branch_off_from_their_context():
-    model, chance = small_model("qwen2", 300), random.Random(2)
-    nothing = Branch("", "", "")
+def some_pairs():
+    """Pairs of replies that begin alike, to contexts of different lengths."""
+    chance, nothing = random.Random(2), Branch("", "", "")
 
     def graft(context):
         tail = [chance.randrange(2, 300) for _ in range(3)]  # both replies begin with it
         better, worse = ([*tail, *[chance.randrange(2, 300) for _ in range(n)]] for n in (2, 5))
         return Graft(0, context, better, worse, "model", 1, 1.0, 1, 1, nothing, nothing, "", (0, 0))
 
-    pairs = [graft([chance.randrange(2, 300) for _ in range(n)]) for n in (12, 20, 13, 1)]
+    return [graft([chance.randrange(2, 300) for _ in range(n)]) for n in (12, 20, 13, 1)]
+
+
+@torch.no_grad()
+def test_a_pairs_replies_branch_off_from_their_context():
+    model, pairs = small_model("qwen2", 300), some_pairs()
 
     begun = []
 
@@ -243,6 +247,60 @@ def test_a_pairs_replies_branch_off_from_their_context():
                 )
             plain.append(tuple(both))
         assert any((better, worse) == pytest.approx(pair, abs=1e-4) for pair in plain)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("share", [False, True])
+def test_the_beginning_of_a_batch_has_the_numbers_of_the_whole(share):
+    model, sizes = small_model("qwen2", 300), set()
+    for micro in sequence_micro_batches(sequences(300), 2000, 0.7, 0, torch.device("cpu"), share=share):
+        whole = forward(model, micro).logprobs
+        for most in (1, 150, 400, 10_000):
+            part, own = micro.beginning(most)
+            torch.testing.assert_close(forward(model, part).logprobs, whole[own], atol=2e-5, rtol=1e-5)
+            begun = 0 if part.prefixes is None else part.prefixes.ids.numel()
+            assert part.ids.numel() + begun <= most or len(part.ids) == 1 or len(part.prefixes.ids) == 1
+            sizes.add((micro.prefixes is None, len(part.ids) < len(micro.ids)))
+        assert own.all()
+    assert {(not share, True), (not share, False)} <= sizes
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_pairs_without_padding_have_the_numbers_and_gradients_of_whole_rows(name):
+    """Gradients also come in the same order (see above)."""
+    model, pairs = small_model(name, 300), some_pairs()
+    order, orders, found = [], set(), []
+    for number, parameter in enumerate(model.parameters()):
+        parameter.register_hook(lambda gradient, number=number: order.append(number))
+    for share in (False, True):
+        model.zero_grad()
+        sums = []
+        for micro in pair_micro_batches(pairs, 10_000, 1.0, 0, torch.device("cpu"), share=share):
+            of_replies = torch.zeros(2 * micro.pairs).index_add(
+                0, micro.owner, forward(model, micro).logprobs
+            )
+            better, worse = of_replies.view(2, -1)
+            (better - 2 * worse).sum().backward()
+            sums += zip(better.tolist(), worse.tolist(), strict=True)
+            orders.add(tuple(order))
+            order.clear()
+        gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+        found.append((torch.tensor(sorted(sums)), gradient))
+    assert len(orders) == 1
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-4, rtol=1e-4)
+
+
+def test_a_pass_over_pairs_computes_no_padding():
+    model, pairs, seen = small_model("qwen2", 300), some_pairs()[:3], []
+    first, last = model.model.layers[0].mlp, model.model.layers[-1].mlp
+    for mlp in (first, last):
+        mlp.register_forward_hook(lambda module, given, output: seen.append(given[0].shape[:-1].numel()))
+    (micro,) = pair_micro_batches(pairs, 10_000, 1.0, 0, torch.device("cpu"))
+    forward(model, micro)
+    replies = sum(len(g.rectified) + len(g.rejected) for g in pairs)
+    # A branch feeds the last token of its context and not its own last.
+    assert seen == [sum(len(g.context) - 1 for g in pairs) + replies, replies]
 
 
 def test_recomputed_layers_share_nothing():
