@@ -10,12 +10,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from train_process import run
 from transformers import Phi3Config, Qwen2Config
 
 from scripts.studies.small_models import save_small, small_model
 from tstar_train.__main__ import main
 from tstar_train.config import LoraConfig
+from tstar_train.learner.reference import CopiedReference, average_on_device
 from tstar_train.plan import operations, plan, plan_lines
 from tstar_train.policy.lora import add_adapters
 from tstar_train.presets import LARGE, large
@@ -160,8 +162,9 @@ def test_what_is_planned_is_what_it_takes(half, recompute, rank):
     assert 0.7 < found["measured"] / found["planned"] < 1.1, found
 
 
-def test_three_billion_parameters_fit_where_they_are_said_to():
+def test_three_billion_parameters_fit_where_they_are_said_to(monkeypatch):
     """With T-STAR: adapters on one device of 80 GB, the whole model on two with ZeRO-2."""
+    monkeypatch.setattr("tstar_train.plan.device_bytes", lambda device: 80 * GIB)
     config = large("tstar/ALFWorld", "qwen2.5-3b", None)
     adapters = plan(dataclasses.replace(config, lora=LoraConfig(rank=32)), QWEN_3B, 1)
     assert (
@@ -185,6 +188,31 @@ def test_three_billion_parameters_fit_where_they_are_said_to():
         dataclasses.replace(config, optim=dataclasses.replace(config.optim, dtype="float32")), QWEN_3B, 1
     )
     assert single.always["reference"] == 4 * single.parameters and "float32 reference" not in single.host
+
+
+@pytest.mark.parametrize(
+    ("processes", "gib", "where"), [(1, 80, "host"), (1, 141, "always"), (2, 80, "always"), (1, 24, "host")]
+)
+def test_the_average_of_a_half_precision_model_stays_on_a_device_with_room(
+    monkeypatch, processes, gib, where
+):
+    """Before, one process kept it in main memory whatever its device had room for."""
+    monkeypatch.setattr("tstar_train.plan.device_bytes", lambda device: gib * GIB)
+    made = plan(large("tstar/ALFWorld", "qwen2.5-3b", None), QWEN_3B, processes)
+    assert getattr(made, where)["float32 reference"] == 4 * made.parameters // processes
+    assert ("float32 reference" in made.host) + ("float32 reference" in made.always) == 1
+    assert average_on_device(made.parameters, processes, gib * GIB) == (where == "always")
+
+
+@pytest.mark.parametrize("room", [0, 1 << 40])
+def test_the_average_is_where_the_plan_says(monkeypatch, room):
+    monkeypatch.setattr("tstar_train.learner.reference.device_bytes", lambda device: room)
+    given = []
+    monkeypatch.setattr("tstar_train.learner.reference.Shards", lambda *arguments: given.append(arguments[2]))
+    model = small_model("qwen2", 300).to(torch.bfloat16)
+    monkeypatch.setattr(type(model), "device", torch.device("meta"))
+    CopiedReference(model)
+    assert given == [torch.device("meta" if room else "cpu")]
 
 
 def test_every_large_preset_has_the_papers_table():
