@@ -33,8 +33,9 @@ from tstar_envs.utils import counted
 from tstar_train.build import build, held_out_tasks, make_env
 from tstar_train.cli import for_choices
 from tstar_train.config import Config, with_present_names
+from tstar_train.distributed import SingleProcess
 from tstar_train.evaluate import Measurement, measure_on
-from tstar_train.presets import choose, tiny
+from tstar_train.presets import choose
 from tstar_train.ranks import all_ranks, run_on_all_ranks
 from tstar_train.recipes.recipe import recipe_of
 from tstar_train.run import resume_run, train
@@ -162,7 +163,10 @@ def config_of(run: Run, folder: Path) -> Config:
     preset = for_choices(choose(entry, model)[0], words)
     config = tyro.cli(Config, default=preset, args=words)
     evaluation = dataclasses.replace(config.evaluation, split=run.split, tasks=run.tasks, samples=run.samples)
-    return dataclasses.replace(config, env=entry.id, seed=run.seed, processes=1, evaluation=evaluation)
+    processes = config.processes if "--processes" in words else 1
+    return dataclasses.replace(
+        config, env=entry.id, seed=run.seed, processes=processes, evaluation=evaluation
+    )
 
 
 def start_without_thoughts(out: Path, console: Console) -> None:
@@ -196,19 +200,17 @@ def elsewhere(run: Run, config: Config, folder: Path) -> dict[str, dict[str, Mea
     found: dict[str, dict[str, Measurement]] = {}
     for env, tasks in run.also:
         entry = find_entry(env)
-        options = tiny(entry).env_options
         evaluation = dataclasses.replace(config.evaluation, split="test", tasks=tasks)
-        of = dataclasses.replace(config, env=entry.id, env_options=options, evaluation=evaluation)
-        ids = held_out_tasks(entry.load_class()(**entry.kwargs, **options, split="test"), of)
+        of = dataclasses.replace(config, env=entry.id, evaluation=evaluation)
+        ids = held_out_tasks(entry.load_class()(**entry.kwargs, **config.env_options, split="test"), of)
         trained = str(max((folder / run.name / "checkpoints").iterdir()))
         for when, model, path in (
             ("before", config.model, folder / f"{run.group}-start-{entry.name}.json"),
             ("after", trained, folder / run.name / f"measured-{entry.name}.json"),
         ):
             if not path.is_file():
-                with all_ranks(config) as world:
-                    trainer = build(dataclasses.replace(config, model=model), world)
-                    path.write_text(json.dumps(measure_on(trainer, ids, "test", of).report()))
+                trainer = build(dataclasses.replace(config, model=model, processes=1), SingleProcess())
+                path.write_text(json.dumps(measure_on(trainer, ids, "test", of).report()))
             measured = Measurement.from_report(json.loads(path.read_text()))
             found.setdefault(env, {})[when] = measured
     return found

@@ -13,6 +13,7 @@ public data are named by ``--options`` as for ``python -m tstar_train``.
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -75,11 +76,11 @@ def planned_runs(made: Mapping[str, Any], options: Options) -> Iterator[Run]:
     names = options.groups or [group["name"] for group in made["groups"]]
     for run in planned(dict(made), names):
         if options.model is None:
-            yield dataclasses.replace(run, options=(*run.options, *options.options.split()))
+            yield dataclasses.replace(run, options=(*run.options, *shlex.split(options.options)))
             continue
         own = next(group for group in made["groups"] if group["name"] == run.group)["methods"][run.method]
-        words = f"--model {options.model} {PAPER_ITERATIONS} {own} {options.options}".split()
-        yield dataclasses.replace(run, options=tuple(words))
+        words = shlex.split(f"{PAPER_ITERATIONS} {own} {options.options}")
+        yield dataclasses.replace(run, options=("--model", options.model, *words))
 
 
 def missing(made: Mapping[str, Any], options: Options) -> list[Run]:

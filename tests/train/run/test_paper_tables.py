@@ -84,11 +84,14 @@ def test_what_is_recorded_is_not_missing(tmp_path):
 
 
 def test_the_full_scale_is_the_same_grid_with_the_papers_preset(tmp_path):
-    options = paper_tables.Options(groups=("alfworld",), model="org/model", options="--optim.dtype bfloat16")
+    options = paper_tables.Options(
+        groups=("alfworld",), model="org/a model", options="--optim.dtype bfloat16 --processes 4"
+    )
     runs = list(paper_tables.planned_runs(PLAN, options))
     assert len(runs) == 30 and all("--turns" not in run.options for run in runs)
     made = compare_algorithms.config_of(runs[1], tmp_path)
-    assert (made.model, made.iterations, made.optim.dtype) == ("org/model", 160, "bfloat16")
+    assert (made.model, made.iterations, made.optim.dtype) == ("org/a model", 160, "bfloat16")
+    assert made.processes == 4, "one only where nothing else is said"
     assert (made.tree.nodes, made.graft.keep, made.rollout.group_size) == ("depth", "all", 8)
 
 
