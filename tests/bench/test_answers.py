@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from chat_server import Body, Raw, completion, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear import require_linear
 from test_chat_agents import _call, play
 
 from tstar_envs import find_entry, parse_reply
@@ -132,10 +132,8 @@ def test_a_thought_keeps_its_words() -> None:
         inert("3 < 5 and search[Oslo] x[1] <b <think> [ /think]")
         == "3 < 5 and search[Oslo] x[1] \u2039b \u2039think> \u2039 /think]"
     )
-    began = time.process_time()
     for sign in ("<", "[", "</", "< ", "<think>", "\u25c1"):
-        inert(sign * 200_000)
-    assert time.process_time() - began < 3.0
+        require_linear(inert, sign, 200_000)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +288,6 @@ def test_what_only_looks_like_a_call_is_none() -> None:
         "",
     ):
         assert written_calls(text, ["move"]) == ()
-    began = time.process_time()
     for sign in (
         "<tool_call>",
         "[TOOL_CALLS]",
@@ -303,8 +300,7 @@ def test_what_only_looks_like_a_call_is_none() -> None:
         "move(a='",
         "to=functions.a<|",
     ):
-        written_calls(sign * 50_000, ["move"])
-    assert time.process_time() - began < 5.0
+        require_linear(lambda text: written_calls(text, ["move"]), sign, 30_000)
 
 
 CALLED = {"name": "move", "arguments": '{"direction": "Up"}'}

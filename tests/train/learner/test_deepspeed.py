@@ -58,9 +58,12 @@ def steps(folder, ranks, *scenarios, **environment):
         target=measure, args=(ranks, out, scenarios, environment)
     )
     process.start()
-    process.join(120)
+    process.join(
+        600
+    )  # only so that ranks that wait for each other end at all: a busy machine may take its time
     if process.is_alive():
         process.kill()
+        process.join()
     assert process.exitcode == 0, scenarios
     return torch.load(out, weights_only=False)
 
@@ -102,14 +105,18 @@ def two(tmp_path_factory):
 
 
 class Measured(dict):
-    """What ``learner_ranks`` measured in each scenario; all of what is trained at the first look at one."""
+    """What ``learner_ranks`` measured in each scenario; all of what is trained at the first look at one, once also where that fails."""
 
     def __init__(self, folder):
         super().__init__()
         self.folder, self.environment = folder, with_stale_lock(folder / "extensions")
+        self.tried = set()
 
     def __missing__(self, scenario):
         kind = "adapters" if "adapters" in scenario else "whole"
+        if kind in self.tried:
+            pytest.fail(f"no {scenario}: the ranks failed or took too long, see the first failure")
+        self.tried.add(kind)
         ways = ("", "/save", "/load", "/large")
         scenarios = [f"{what} {kind}{how}" for what in ("deepspeed", "zero1") for how in ways]
         scenarios += [f"torch {kind}", f"alone torch {kind}"]
@@ -141,9 +148,9 @@ def test_two_ranks_take_the_steps_of_one_process(two, optimizer, kind):
 @installed
 @pytest.mark.parametrize("optimizer", ["torch", "deepspeed", "zero1"])
 def test_two_ranks_take_two_epochs_as_one_process(two, optimizer):
-    twice, once = two[1][f"{optimizer} whole/epochs"], two[1][f"{optimizer} whole"]
+    twice = two[1][f"{optimizer} whole/epochs"]
     require_same(twice, two[1]["alone torch whole/epochs"])
-    assert twice["steps"] == 2 * once["steps"] == 12
+    assert twice["steps"] == 2 * len(twice["metrics"]) == 6
 
 
 @installed
@@ -255,7 +262,7 @@ def test_what_is_no_number_stops_all_ranks_before_the_step(two, optimizer, how):
 @pytest.mark.parametrize("optimizer", ["deepspeed", "zero1"])
 def test_a_step_without_a_gradient_moves_nothing(two, optimizer):
     empty = two[1][f"{optimizer} whole/empty"]
-    assert empty["steps"] == 5
+    assert empty["steps"] == 2
     assert empty["metrics"][1]["gradient_norm"] == 0.0
     require_same(empty, two[1]["alone torch whole/empty"])
 

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import json
 import re
-import time
 
 import pytest
 import torch
@@ -204,11 +203,14 @@ def test_rates_rise_and_fall():
     assert schedule.rate(1000) == 0.0
 
 
-def test_a_schedule_of_seconds_ends_where_they_do():
+def test_a_schedule_of_seconds_ends_where_they_do(monkeypatch):
     schedule = ImitationSchedule(seconds=1.0, decay=1.0, warmup=10, batch=2)
     assert schedule.rate(0) == 0.1 and schedule.rate(50_000) == 1.0  # steps do not count, but for the warmup
     assert schedule.rate(500, 0.5) == 0.5 and schedule.rate(30, 1.0) == 0.0
-    model, before = new_tiny(tokenizer(), 0, RECIPE.model), time.process_time()
+    model = new_tiny(tokenizer(), 0, RECIPE.model)
+    # A clock of the test: a second is four looks at it, one before each update.
+    looks = itertools.count()
+    monkeypatch.setattr(warmstart.time, "process_time", lambda: next(looks) / 4)
     made = imitate(
         model,
         practice_rows(PracticeMix(RECIPE, HOTPOT), CODEC, 0, STYLE, SEEN),
@@ -216,8 +218,9 @@ def test_a_schedule_of_seconds_ends_where_they_do():
         CODEC.pad,
         lambda *_: None,
     )
-    spent = time.process_time() - before
-    assert made > 1 and 1.0 <= spent < 1.0 + 3 * spent / made + 1.0  # the last step began within them
+    assert (
+        made == 7 and next(looks) == 10
+    )  # the start, eight looks of which the last ends it, and one for the report
     assert imitate(model, iter(()), ImitationSchedule(steps=0), CODEC.pad, lambda *_: None) == 0
 
 
