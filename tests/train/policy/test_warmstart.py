@@ -219,8 +219,8 @@ def test_a_schedule_of_seconds_ends_where_they_do(monkeypatch):
         lambda *_: None,
     )
     assert (
-        made == 7 and next(looks) == 10
-    )  # the start, eight looks of which the last ends it, and one for the report
+        made == 3 and next(looks) == 6
+    )  # the start, four looks of which the last ends it, and one for the report
     assert imitate(model, iter(()), ImitationSchedule(steps=0), CODEC.pad, lambda *_: None) == 0
 
 
