@@ -9,28 +9,22 @@ earn more on average, wrong where they earn less. An episode that ended with the
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 import tyro
 
-from tstar_envs import find_entry
-from tstar_train.build import trainer_of
-from tstar_train.config import Config
-from tstar_train.distributed import SingleProcess
-from tstar_train.engines.local import LocalEngine
 from tstar_train.grafting import graft, verify
-from tstar_train.loop import begin, build_trees, collect_groups
-from tstar_train.policy.model import Policy, load_policy
-from tstar_train.presets import tiny, with_nodes
-from tstar_train.recipes.recipe import policy_name
-from tstar_train.rollout.collect import play_on, sampling_of, training_spec
+from tstar_train.rollout.collect import sampling_of
 from tstar_train.tree import Divergence
 from tstar_train.tree.node import Member
 from tstar_train.types import Group
+
+try:
+    from scripts.studies.played_groups import Played, play
+except ModuleNotFoundError:  # run as a script of this folder
+    from played_groups import Played, play
 
 
 @dataclass(frozen=True)
@@ -55,13 +49,8 @@ Found = tuple[Group, Divergence]
 class Plays:
     """What new episodes from a step earn on average; a step that is asked for again is not played again."""
 
-    def __init__(self, config: Config, policy: Policy, plays: int) -> None:
-        self._config, self._codec, self._engine, self._plays = (
-            config,
-            policy.codec,
-            LocalEngine(policy),
-            plays,
-        )
+    def __init__(self, study: Played, plays: int) -> None:
+        self._study, self._plays = study, plays
         self._known: dict[tuple[str, Member], float] = {}
 
     def pairs(self, found: list[Found]) -> list[tuple[float, float]]:
@@ -75,14 +64,8 @@ class Plays:
         new = {(g.trajectories[0].group, (i, t)): (g.trajectories[i], t + 1) for g, (i, t) in steps}
         ended = {key: old.episode.reward for key, (old, turn) in new.items() if turn == len(old.turns)}
         points = {key: point for key, point in new.items() if key not in ended}
-        ends = play_on(
-            [point for point in points.values() for _ in range(self._plays)],
-            training_spec(self._config),
-            self._engine,
-            self._codec,
-            split=self._config.split,
-            seed="measure",
-            sampling=sampling_of(self._config, self._config.rollout.temperature),
+        ends = self._study.play_on(
+            [point for point in points.values() for _ in range(self._plays)], "measure"
         )
         rewards = (
             np.array([end.episode.reward for end in ends]).reshape(len(points), self._plays).mean(axis=1)
@@ -112,22 +95,11 @@ def row(name: str, found: list[Found], pairs: list[tuple[float, float]]) -> str:
 
 def main() -> None:
     options = tyro.cli(Options, description=__doc__)
-    torch.set_num_threads(1)
-    entry = find_entry(options.env)
-    config = with_nodes(tiny(entry), options.nodes)
-    config = dataclasses.replace(
-        config,
-        processes=1,
-        rollout=dataclasses.replace(config.rollout, tasks_per_iteration=options.tasks),
-        graft=dataclasses.replace(config.graft, verify=True),  # which keeps what episodes are played on from
-    )
-    policy = load_policy("tiny", policy_name(entry))
-    one = trainer_of(config, policy, SingleProcess())
-    data = begin(one, 0, 0.0)
-    collect_groups(one, data)
-    build_trees(one, data)
-    groups = data.groups
-    plays = Plays(config, policy, options.plays)
+    study = play(options.env, options.tasks)
+    config, groups = study.config, study.groups
+    for group, tree in zip(groups, study.trees([g.members for g in groups], options.nodes), strict=True):
+        group.tree = tree
+    plays = Plays(study, options.plays)
     print(f"{options.env}, {len(groups)} groups, nodes by {options.nodes}\n")
     print(
         "| divergences | number | one member on both sides | right order | wrong order | best - worst when played on |"
@@ -149,10 +121,9 @@ def main() -> None:
     line("all", whole)
     for shrink in (s for s in options.shrink if s):
         line(f"shrink {shrink:g}", of(shrink))
-    engine = LocalEngine(policy)
     made = graft(
-        engine,
-        policy.codec,
+        study.engine,
+        study.policy.codec,
         [(g.trajectories, d) for g, d in whole],
         seed="measure",
         max_tokens=config.rollout.max_tokens,
@@ -169,9 +140,9 @@ def main() -> None:
     verify(
         made,
         lost,
-        training_spec(config),
-        engine,
-        policy.codec,
+        study.spec,
+        study.engine,
+        study.policy.codec,
         split=config.split,
         seed="measure",
         sampling=sampling_of(config, config.rollout.temperature),
