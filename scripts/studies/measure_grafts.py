@@ -234,7 +234,8 @@ def row(env: str, kind: str, judged: Sequence[Judged]) -> str:
     """A row of the table, in percent."""
     cells = [share(judged, name) if judged else "" for name in ("valid", "error", "success", "own", "gain")]
     paper = ", ".join(map(str, PAPER[family_of(env)]))
-    return f"| {env} | {KINDS[kind][0]} | {len(judged)} | {' | '.join(cells)} | {paper} |"
+    number = f"{len(judged)} of {len({one.task for one in judged})} tasks"
+    return f"| {env} | {KINDS[kind][0]} | {number} | {' | '.join(cells)} | {paper} |"
 
 
 def shown(text: str) -> str:
