@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 import tyro
 
 from tstar_envs import UnknownOption, cluster_bootstrap, find_entry
+from tstar_envs.utils import counted
 from tstar_train.grafting import graft
 from tstar_train.tree import Divergence
 from tstar_train.types import Branch, Graft, Group, Trajectory, failed
@@ -72,7 +73,7 @@ class Options:
     kinds: tuple[str, ...] = tuple(KINDS)
     """Kinds of grafts: branch, written, likeliest."""
     cases: int = 0
-    """Print so many cases of each environment: those with the greatest spread."""
+    """Print so many cases of each environment: the greatest spread, and of equals the one with most episodes on both sides."""
 
 
 Found = tuple[Group, Divergence]
@@ -245,7 +246,7 @@ def shown(text: str) -> str:
 
 
 def chosen_cases(found: Sequence[Found], grafts: Sequence[Graft], number: int) -> list[tuple[Found, Graft]]:
-    """Choose cases by a rule: the greatest spread, then the most trajectories at the node, then the first.
+    """Choose cases by a rule: the greatest spread, then the most trajectories in the smaller branch, then the first.
 
     Candidates lie below the start, so that there is a shared prefix, and have a graft and a thought in both branches.
 
@@ -260,7 +261,9 @@ def chosen_cases(found: Sequence[Found], grafts: Sequence[Graft], number: int) -
         key = group.trajectories[0].group, d.worst_step, d.node.depth
         if d.node.depth and key in made and made[key].failed.thought and made[key].succeeded.thought:
             candidates.append(((group, d), made[key]))
-    candidates.sort(key=lambda case: (-case[0][1].spread, -len(case[0][1].node.trajectories)))
+    candidates.sort(
+        key=lambda case: (-case[0][1].spread, -min(case[0][1].best_count, case[0][1].worst_count))
+    )
     first: dict[int, tuple[Found, Graft]] = {}
     for case in candidates:
         first.setdefault(case[1].group, case)
@@ -300,7 +303,7 @@ def branch_text(branch: Branch) -> str:
 def ending(trajectory: Trajectory, turn: int) -> str:
     """How an episode went on after a turn."""
     more = len(trajectory.steps) - turn - 1
-    return f"R = {trajectory.earned:.2f}" + (f" after {more} more steps" if more else " at once")
+    return f"R = {trajectory.earned:.2f}" + (f" after {counted(more, 'more step')}" if more else " at once")
 
 
 def main() -> None:
