@@ -72,7 +72,10 @@ def test_a_thought_about_what_is_not_there_is_not_valid():
     product = re.search(r"^(b0\w+):", results.observation, re.MULTILINE)[1]
     assert rules.problem("webshop", f"{product} is a candidate for daily moisture.", results) == ""
     assert "b0nothing" in rules.problem("webshop", "b0nothing is a candidate for daily moisture.", results)
-    assert product in rules.problem("webshop", f"I open {product}.", shop)  # not on the page of the search
+    assert product in rules.problem("webshop", f"I open {product}.", shop)
+    other = re.findall(r"^(b0\w+):", results.observation, re.MULTILINE)[1]
+    opened, _ = here("webshop", 0, [f"Action: search[{words}]", f"Action: click[{product}]"])
+    assert other in opened.seen and other in rules.problem("webshop", f"I open {other}.", opened)
 
     # ######  The box (2, 3) is to the right of the target (2, 1); the player stands at (1, 2).
     # #_P__#
@@ -82,6 +85,8 @@ def test_a_thought_about_what_is_not_there_is_not_valid():
     assert rules.problem("sokoban", right, level) == ""
     behind = "To get the box at (2, 3) onto (2, 1) I push it left next. I am at (1, 2), right behind it."
     assert rules.problem("sokoban", behind, level) == ""
+    away = "Next I push the box at (2, 3) left, though that is away from (2, 1). I have to get from (1, 2) to (2, 4), so I go right."
+    assert rules.problem("sokoban", away, level) == ""
     for wrong, reason in (
         (right.replace("(2, 3)", "(3, 3)"), "boxes"),
         (right.replace("(2, 1)", "(2, 2)"), "targets"),
@@ -104,6 +109,10 @@ def test_an_action_that_the_state_does_not_offer_is_not_admissible():
     for action, wanted in (("go to fridge 1", True), ("take kettle 1 from fridge 1", False)):
         info = env.step(f"Thought: .\nAction: {action}")[-1]
         assert rules.admissible(Step.from_info("", "", info), house.actions) is wanted
+    question, env = here("hotpotqa", 0)
+    for action, wanted in (("search[river]", True), ("dance", False)):  # an open set
+        info = env.step(f"Thought: .\nAction: {action}")[-1]
+        assert question.actions is None and rules.admissible(Step.from_info("", "", info), None) is wanted
     level, env = here("sokoban-easy", 0)
     info = env.step("Thought: .\nAction: Up")[-1]  # a wall: the environment takes it as a step
     assert not rules.admissible(Step.from_info("", "", info), level.actions)
@@ -126,6 +135,11 @@ def test_an_action_that_the_state_does_not_offer_is_not_admissible():
             "webshop",
             ("I need green, I click it.", "click[green]"),
             ("Everything fits, I buy it.", "click[buy now]"),
+        ),
+        (
+            "webshop",
+            ("The next page may have it.", "click[next >]"),
+            ("This is it. I buy it.", "click[buy now]"),
         ),
         (
             "alfworld",
@@ -151,7 +165,10 @@ def test_a_graft_names_the_mistake_if_it_decides_and_does_something_else(family,
 
 def test_an_announced_move_counts_beside_the_one_that_follows():
     failed = "From (1, 2) I go left.", "Left"
-    assert not rules.names_mistake("sokoban", "From (1, 2) I step left.", "Right", *failed)
+    assert rules.names_mistake("sokoban", "From (1, 3) I step right.", "Right", *failed)
+    assert not rules.names_mistake("sokoban", "From (1, 3) I step left.", "Right", *failed)
+    behind = "I push the box at (2, 3) left next. I am at (2, 4), right behind it."
+    assert rules.RULES["sokoban"].announced(behind) == "Left"
 
 
 def test_the_table_and_the_case_of_real_groups(monkeypatch, capsys):
