@@ -291,7 +291,9 @@ def case_text(env: str, case: tuple[Found, Graft]) -> str:
         ("Failed", one.failed, lost, d.worst_count, turn),
     ):
         lines.append(f"- {name} branch ({count} of {here}): {branch_text(branch)}; {ending(trajectory, at)}")
-    lines.append(f"- Graft ({KINDS['written'][0]}): *{one.thought}*")
+    fault = problem(family_of(lost.episode.env), one.thought, situation(lost, turn))
+    verdict = f"not valid by the rules: {fault}" if fault else "valid by the rules"
+    lines.append(f"- Graft ({KINDS['written'][0]}): *{one.thought}* ({verdict})")
     return "\n".join(lines)
 
 

@@ -186,7 +186,14 @@ def test_the_table_and_the_case_of_real_groups(monkeypatch, capsys):
     )
     middle = [float(cell.split()[0]) for cell in (success, own, gain)]
     assert middle[0] - middle[1] == pytest.approx(middle[2], abs=1.1)  # each is rounded
-    for part in ("Shared prefix", "spread of values", "Successful branch", "Failed branch", "Graft ("):
+    for part in (
+        "Shared prefix",
+        "spread of values",
+        "Successful branch",
+        "Failed branch",
+        "Graft (",
+        "valid by the rules",
+    ):
         assert part in text
 
 
