@@ -270,30 +270,41 @@ def chosen_cases(found: Sequence[Found], grafts: Sequence[Graft], number: int) -
     return list(first.values())[:number]
 
 
-def case_text(env: str, case: tuple[Found, Graft]) -> str:
-    """A case in the paper's form, as Markdown."""
+PARTS = (
+    "task",
+    "shared prefix (merged nodes)",
+    "divergence",
+    "successful branch",
+    "failed branch",
+    "graft, written at temperature 1",
+)
+
+
+def case_cells(case: tuple[Found, Graft]) -> list[str]:
+    """A case in the paper's form: its ``PARTS``."""
     (group, d), one = case
     (worst, turn), (best, best_turn) = d.worst_step, d.best_step
     lost, won = group.members[worst], group.members[best]
     here = len(d.node.trajectories)
-    lines = [
-        f"**{env}, {one.task}**: {shown(lost.episode.instruction)}",
-        "",
-        "- Shared prefix (merged nodes): "
-        + ", ".join(
-            f"{n}. `{shown(step.action) or '(no action)'}`" for n, step in enumerate(lost.steps[:turn], 1)
-        )
-        + f"; {here} of {len(group.members)} episodes pass here",
-        f"- Divergence: spread of values {d.spread:.2f}",
-    ]
-    for name, branch, trajectory, count, at in (
-        ("Successful", one.succeeded, won, d.best_count, best_turn),
-        ("Failed", one.failed, lost, d.worst_count, turn),
-    ):
-        lines.append(f"- {name} branch ({count} of {here}): {branch_text(branch)}; {ending(trajectory, at)}")
+    prefix = [f"{n}. `{shown(step.action) or '(no action)'}`" for n, step in enumerate(lost.steps[:turn], 1)]
     fault = problem(family_of(lost.episode.env), one.thought, situation(lost, turn))
     verdict = f"not valid by the rules: {fault}" if fault else "valid by the rules"
-    lines.append(f"- Graft ({KINDS['written'][0]}): *{one.thought}* ({verdict})")
+    return [
+        f"{one.task}: {shown(lost.episode.instruction)}",
+        f"{', '.join(prefix)}; {here} of {len(group.members)} episodes pass here",
+        f"spread of values {d.spread:.2f}",
+        f"{branch_text(one.succeeded)}; {ending(won, best_turn)}; {d.best_count} of {here} episodes",
+        f"{branch_text(one.failed)}; {ending(lost, turn)}; {d.worst_count} of {here} episodes",
+        f"*{one.thought}* ({verdict})",
+    ]
+
+
+def cases_table(cases: Sequence[tuple[str, tuple[Found, Graft]]]) -> str:
+    """Cases side by side, as Markdown; each with the name of its environment."""
+    columns = [(name, [cell.replace("|", "\\|") for cell in case_cells(case)]) for name, case in cases]
+    lines = [f"| | {' | '.join(name for name, _ in columns)} |", "|---" * (1 + len(columns)) + "|"]
+    for n, part in enumerate(PARTS):
+        lines.append(f"| {part} | {' | '.join(cells[n] for _, cells in columns)} |")
     return "\n".join(lines)
 
 
@@ -316,7 +327,7 @@ def main() -> None:
     for env in options.env:
         family_of(env)
     print("Shares in percent.\n\n" + HEADER, flush=True)
-    cases = []
+    cases: list[tuple[str, tuple[Found, Graft]]] = []
     for env in options.env:
         study = play(env, options.tasks, model=options.model)
         found = divergences(study)
@@ -327,9 +338,9 @@ def main() -> None:
         if options.cases:
             written = made["written"] if "written" in made else make_grafts(study, found, "written")
             name = FAMILIES[family_of(env)]
-            cases += [case_text(name, case) for case in chosen_cases(found, written, options.cases)]
-    for text in cases:
-        print(f"\n{text}")
+            cases += [(name, case) for case in chosen_cases(found, written, options.cases)]
+    if cases:
+        print(f"\n{cases_table(cases)}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import tyro
@@ -27,7 +27,7 @@ try:
 except ModuleNotFoundError:  # run as a script of this folder
     from played_groups import Played, play
 
-NODES = {"depth": "the paper's (depth, KL)", "state": "by state"}
+NODES = ("depth", "state")  # the paper's tree, and that of states
 # The paper's statistics at M = 8: depth, nodes, merge ratio, divergences.
 PAPER = {
     "alfworld": (12.4, 47.2, 0.52, 5.8),
@@ -125,42 +125,52 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def merging_row(env: str, size: int, nodes: str, trees: Sequence[Measured]) -> str:
-    """A row of the first table: means over the trees of a size."""
-    ratio = mean([1 - t.after / t.before for t in trees])
-    cells = (
-        f"{mean([t.before for t in trees]):.0f}",
-        f"{mean([t.after for t in trees]):.0f}",
-        f"{ratio:.2f}",
-        f"{mean([t.divergences for t in trees]):.1f}",
-        f"{mean([t.mixed for t in trees]):.2f}",
-        f"{mean([t.seconds for t in trees]):.3f}",
-    )
-    return f"| {env} | {size} | {NODES[nodes]} | {len(trees)} | {' | '.join(cells)} |"
-
-
 MERGING = (
-    "| environment | M | tree | trees | nodes before | after | merge ratio | divergences | rewards differ | seconds |\n"
-    "|---|---|---|---|---|---|---|---|---|---|"
-)
-STATISTICS = (
-    "| environment | tree | trees | mean length | depth | nodes | merge ratio | divergences | paper: depth, nodes, merge, divergences |\n"
+    "| environment | M | groups | rewards differ | nodes before | after | merge ratio | divergences | seconds |\n"
     "|---|---|---|---|---|---|---|---|---|"
 )
+STATISTICS = (
+    "| environment | groups | mean length | depth | nodes | merge ratio | divergences | paper: depth, nodes, merge ratio, divergences |\n"
+    "|---|---|---|---|---|---|---|---|"
+)
+Trees = Mapping[str, Sequence[Measured]]  # by kind of nodes, of the same groups
 
 
-def statistics_row(env: str, nodes: str, trees: Sequence[Measured]) -> str:
-    """A row of the paper's table of statistics."""
-    name = find_entry(env).name
-    paper = ", ".join(f"{figure:g}" for figure in PAPER.get(name, ()))
+def both(trees: Trees, figure: Callable[[Measured], float], digits: int) -> str:
+    """A cell: the means of a figure over the paper's trees and over those by state."""
+    return " / ".join(f"{mean([figure(tree) for tree in trees[nodes]]):.{digits}f}" for nodes in NODES)
+
+
+def merge_ratio(tree: Measured) -> float:
+    return 1 - tree.after / tree.before
+
+
+def merging_row(env: str, size: int, trees: Trees) -> str:
+    """A row of the first table: means over the groups of a size."""
+    first = trees["depth"]
     cells = (
-        f"{mean([t.length for t in trees]):.1f}",
-        f"{mean([t.depth for t in trees]):.1f}",
-        f"{mean([t.after for t in trees]):.1f}",
-        f"{mean([1 - t.after / t.before for t in trees]):.2f}",
-        f"{mean([t.divergences for t in trees]):.1f}",
+        f"{mean([t.mixed for t in first]):.2f}",
+        f"{mean([t.before for t in first]):.0f}",
+        both(trees, lambda t: t.after, 0),
+        both(trees, merge_ratio, 2),
+        both(trees, lambda t: t.divergences, 1),
+        both(trees, lambda t: t.seconds, 3),
     )
-    return f"| {env} | {NODES[nodes]} | {len(trees)} | {' | '.join(cells)} | {paper} |"
+    return f"| {env} | {size} | {len(first)} | {' | '.join(cells)} |"
+
+
+def statistics_row(env: str, trees: Trees) -> str:
+    """A row of the paper's table of statistics."""
+    first = trees["depth"]
+    paper = ", ".join(f"{figure:g}" for figure in PAPER.get(find_entry(env).name, ()))
+    cells = (
+        f"{mean([t.length for t in first]):.1f}",
+        f"{mean([t.depth for t in first]):.1f}",
+        both(trees, lambda t: t.after, 1),
+        both(trees, merge_ratio, 2),
+        both(trees, lambda t: t.divergences, 1),
+    )
+    return f"| {env} | {len(first)} | {' | '.join(cells)} | {paper} |"
 
 
 def main() -> None:
@@ -171,12 +181,12 @@ def main() -> None:
         study = play(env, options.tasks, model=options.model, size=options.sizes[-1], everywhere=True)
         for size in options.sizes:
             cut = [part for g in study.groups for part in parts(g.trajectories, size, options.most)]
-            for nodes in NODES:
-                trees = [measure(study, part, nodes) for part in cut]
-                if trees and len(options.sizes) > 1:
-                    merging.append(merging_row(env, size, nodes, trees))
-                if trees and size == options.sizes[0]:
-                    statistics.append(statistics_row(env, nodes, trees))
+            trees = {nodes: [measure(study, part, nodes) for part in cut] for nodes in NODES}
+            if cut and len(options.sizes) > 1:
+                merging.append(merging_row(env, size, trees))
+            if cut and size == options.sizes[0]:
+                statistics.append(statistics_row(env, trees))
+    print("Two figures: the paper's tree (nodes by depth, merged by KL) / the tree by state.\n")
     if merging:
         print(MERGING, *merging, "", sep="\n")
     print(STATISTICS, *statistics, sep="\n", flush=True)

@@ -186,15 +186,10 @@ def test_the_table_and_the_case_of_real_groups(monkeypatch, capsys):
     )
     middle = [float(cell.split()[0]) for cell in (success, own, gain)]
     assert middle[0] - middle[1] == pytest.approx(middle[2], abs=1.1)  # each is rounded
-    for part in (
-        "Shared prefix",
-        "spread of values",
-        "Successful branch",
-        "Failed branch",
-        "Graft (",
-        "valid by the rules",
-    ):
-        assert part in text
+    case = text[text.index("| task |") :].splitlines()
+    assert [line.split("|")[1].strip() for line in case] == list(script.PARTS)
+    assert "hotpotqa-mini-train-" in case[0] and "episodes pass here" in case[1] and "R = 1.00" in case[3]
+    assert "R = 0.00" in case[4] and "valid by the rules" in case[5]
 
 
 def test_cases_are_chosen_by_spread_and_are_of_different_tasks():
