@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.table_commits import all_tables, commands_of, listed, tables_of
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/results").glob("*.md"))]
 UNKNOWN = "--no-such-option-at-all"
@@ -31,15 +33,6 @@ STANDS_FOR = {
     "AGENT": "oracle",
     "$M": "--model m",
 }
-
-
-def commands_of(text: str) -> list[str]:
-    """Commands in blocks and in the text, one line each, without what a comment says."""
-    text = text.replace("\\\n", " ")
-    blocks = re.findall(r"^(?: {4})?((?:python3? |scripts/|\.venv/bin/python )[^`\n]*)$", text, re.MULTILINE)
-    spans = re.findall(r"`((?:python3? |scripts/|\.venv/bin/python )[^`]+)`", text)
-    lines = (re.sub(r"\s+", " ", one) for one in [*blocks, *spans])
-    return [re.split(r" #| && | \| ", line)[0].strip() for line in lines]
 
 
 COMMANDS = sorted({command for page in PAGES for command in commands_of(page.read_text("utf-8"))})
@@ -107,3 +100,45 @@ def test_a_wrong_option_is_found(
 ) -> None:
     with pytest.raises(AssertionError):
         test_a_command_exists_and_takes_its_options(wrong, monkeypatch, capsys)
+
+
+def test_every_table_of_results_is_listed_with_its_command() -> None:
+    """After a change: ``python scripts/table_commits.py`` (it also renews the commits)."""
+    tables = all_tables()
+    assert {table.name for table in tables} == listed()
+    assert len(tables) > 60 and all(table.command for table in tables)
+
+
+def test_the_command_of_a_table_is_that_of_its_comment_its_section_or_its_page(tmp_path: Path) -> None:
+    page = """# Page
+`python first.py` and `python second.py`
+| a | b |
+|---|---|
+| x | 1 |
+
+## Own
+    python third.py --all  # two minutes
+
+| a | b |
+|---|---|
+| x | 1 |
+text <!-- command: python fourth.py -->
+| a | b |
+|---|---|
+| x | no number |
+
+| a | b |
+|---|---|
+| x | 2 |
+## Without
+| a | b |
+|---|---|
+| x | 3 |
+"""
+    found = [(table.heading, table.number, table.command) for table in tables_of(tmp_path / "p.md", page)]
+    assert found == [
+        ("Page", 1, "python second.py"),
+        ("Own", 1, "python third.py --all"),
+        ("Own", 2, "python fourth.py"),
+        ("Without", 1, "python first.py"),
+    ]
