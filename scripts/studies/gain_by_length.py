@@ -4,8 +4,9 @@
     python scripts/studies/gain_by_length.py --groups blocksworld sokoban     # some of them
 
 The length of a task is the steps that the expert takes, which knows the whole state (``oracle``); it is not the length of the policy's
-episodes, which depends on the policy. Groups without tasks of two of these lengths (HotpotQA) are left out. Differences are paired by task, of means over the seeds that both methods have; intervals are 95 %
-bootstrap intervals over tasks. The paper (section 4.3) reports +5 to +8 points beyond 15 steps and +2 to +4 below 10.
+episodes, which depends on the policy. Groups without tasks of two of these lengths (HotpotQA) are left out. Differences are paired by task,
+of means over the seeds that both methods have; intervals are 95 % bootstrap intervals over tasks. The paper (section 4.3) reports +5 to +8
+points beyond 15 steps and +2 to +4 below 10.
 """
 
 from __future__ import annotations
