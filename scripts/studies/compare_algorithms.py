@@ -43,23 +43,27 @@ from tstar_train.warmstart import build_weights
 
 try:
     from scripts.studies.compared_tables import (
+        DYNAMICS,
         PHASES,
         TREE_STATISTICS,
         claims_table,
         comparison,
         costs_table,
         draw_curves,
+        draw_dynamics_of,
         group_table,
         ratios_table,
     )
 except ModuleNotFoundError:  # run as a script of this folder
     from compared_tables import (
+        DYNAMICS,
         PHASES,
         TREE_STATISTICS,
         claims_table,
         comparison,
         costs_table,
         draw_curves,
+        draw_dynamics_of,
         group_table,
         ratios_table,
     )
@@ -119,6 +123,8 @@ class Options:
     """Print the tables of the record."""
     curves: Path | None = None
     """Draw the training curves of the record's groups that have turns into this SVG file (extra `notebook`)."""
+    dynamics: Path | None = None
+    """Draw success, coverage of grafts, reuse of anchors and spread of values of the paper's T-STAR into this SVG file."""
     compare: tuple[str, str, str] | None = None
     """Print how two methods of the record differ: GROUP FIRST SECOND."""
 
@@ -305,16 +311,25 @@ def outcomes_of(record: dict[str, Any], samples: int) -> dict[str, Any]:
 
 
 def _turns_of(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Sampled turns and tokens of a run, and its success after each iteration's turns."""
+    """Sampled turns and tokens of a run, and its success (and with grafts its dynamics) after each iteration's turns."""
     if not all("turns_sampled" in row for row in metrics):
         return {}
     turns = np.cumsum([row["turns_sampled"] for row in metrics])
-    curve = [
-        (int(t), round(row["success"], 4))
-        for t, row in zip(turns, metrics, strict=True)
-        if row["success"] is not None
-    ]
-    return {"turns": int(turns[-1]), "tokens": sum(row["tokens_sampled"] for row in metrics), "curve": curve}
+
+    def curve(name: str) -> list[tuple[int, float]]:
+        return [
+            (int(t), round(row[name], 4))
+            for t, row in zip(turns, metrics, strict=True)
+            if row.get(name) is not None
+        ]
+
+    dynamics = {name: curve(name) for name in DYNAMICS}
+    return {
+        "turns": int(turns[-1]),
+        "tokens": sum(row["tokens_sampled"] for row in metrics),
+        "curve": curve("success"),
+        **({"dynamics": dynamics} if all(dynamics.values()) else {}),
+    }
 
 
 def read(record: Path) -> list[dict[str, Any]]:
@@ -363,6 +378,8 @@ def main() -> None:
             print(claims_table(lines, [c for c in plan["claims"] if c.get("round", 1) == number]), end="\n\n")
     if options.curves is not None:
         draw_curves(read(options.record), plan["groups"], options.curves)
+    if options.dynamics is not None:
+        draw_dynamics_of(read(options.record), ("tstar-grpo", "tstar-paper"), options.dynamics)
     if options.compare is not None:
         print(comparison(read(options.record), *options.compare))
 

@@ -86,12 +86,7 @@ def draw(
         budgets: sampled turns of a run, by group.
         path: of the file.
     """
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "tstar"  # the same file each time
-    from matplotlib import pyplot
-
+    pyplot = _pyplot()
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     figure, axes = pyplot.subplots(rows, columns, figsize=(5.2 * columns, 3.4 * rows), squeeze=False)
@@ -112,6 +107,49 @@ def draw(
         axis.legend(fontsize=7)
     for axis in list(axes.flat)[len(panels) :]:
         axis.set_axis_off()
+    _save(figure, path)
+
+
+def draw_dynamics(panels: Mapping[str, Mapping[str, Sequence[Curve]]], path: Path) -> None:
+    """Draw what changes in training: a column for each group, a row for each statistic, a band over the seeds.
+
+    Args:
+        panels: by group, by statistic (the same in all), a curve for each seed.
+        path: of the SVG file.
+    """
+    names = list(next(iter(panels.values())))
+    figure, axes = _pyplot().subplots(
+        len(names), len(panels), figsize=(3.8 * len(panels), 2.1 * len(names)), squeeze=False, sharex="col"
+    )
+    for column, (group, statistics) in enumerate(panels.items()):
+        for row, name in enumerate(names):
+            axis, curves = axes[row][column], [curve for curve in statistics[name] if len(curve)]
+            if curves:
+                budget = min(curve[-1][0] for curve in curves)
+                each = np.array([smoothed(curve, budget) for curve in curves])
+                places = np.linspace(0, budget, POINTS) / 1000
+                axis.plot(places, each.mean(axis=0), color="C0", linewidth=1.6)
+                axis.fill_between(places, each.min(axis=0), each.max(axis=0), color="C0", alpha=0.2)
+            axis.grid(alpha=0.3)
+            if not row:
+                axis.set_title(group, fontsize=10)
+            if not column:
+                axis.set_ylabel(name.replace("tree_", "").replace("_", " "), fontsize=9)
+        axes[-1][column].set_xlabel("sampled turns, thousands")
+    _save(figure, path)
+
+
+def _pyplot() -> Any:
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    mpl.rcParams["svg.hashsalt"] = "tstar"  # the same file each time
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _save(figure: Any, path: Path) -> None:
     figure.tight_layout()
     figure.savefig(path, format="svg", metadata={"Date": None})
-    pyplot.close(figure)
+    _pyplot().close(figure)

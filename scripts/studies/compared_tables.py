@@ -13,9 +13,9 @@ from tstar_envs import UnknownOption, cluster_bootstrap
 from tstar_envs.evaluation.stats import holm, sign_flip_p
 
 try:
-    from scripts.studies.compared_curves import draw, turns_ratio
+    from scripts.studies.compared_curves import draw, draw_dynamics, turns_ratio
 except ModuleNotFoundError:  # beside a script of this folder
-    from compared_curves import draw, turns_ratio
+    from compared_curves import draw, draw_dynamics, turns_ratio
 
 TREE_STATISTICS = (
     "tree_nodes_before",
@@ -25,6 +25,7 @@ TREE_STATISTICS = (
     "tree_p_div",
     "grafting_coverage",
 )
+DYNAMICS = ("grafting_coverage", "anchor_reuse", "tree_mean_spread")  # of the paper's figure, by iteration
 PHASES = ("rollout", "tree", "valuation", "grafting", "update")
 
 
@@ -212,6 +213,28 @@ def draw_curves(lines: list[dict[str, Any]], groups: Sequence[dict[str, Any]], p
     }
     panels = {name: methods for name, methods in panels.items() if methods}
     draw(panels, {name: _budget(lines, name) for name in panels}, path)
+
+
+def draw_dynamics_of(lines: list[dict[str, Any]], methods: Sequence[str], path: Path) -> None:
+    """Draw success, coverage of grafts, reuse of anchors and spread of values of the first of some methods that each group has.
+
+    Raises:
+        UnknownOption: the record has these figures of no run.
+    """
+    panels: dict[str, dict[str, list[Any]]] = {}
+    for group in dict.fromkeys(line["group"] for line in lines):
+        found = methods_of(lines, group)
+        of_method = next((found[name].lines for name in methods if name in found), [])
+        if kept := [line for line in of_method if "dynamics" in line]:
+            panels[group] = {
+                "success": [line["curve"] for line in kept],
+                **{name: [line["dynamics"][name] for line in kept] for name in DYNAMICS},
+            }
+    if not panels:
+        raise UnknownOption(
+            f"no recorded run of {', '.join(methods)} has figures by iteration: make one with --groups"
+        )
+    draw_dynamics(panels, path)
 
 
 def _budget(lines: list[dict[str, Any]], group: str) -> float:

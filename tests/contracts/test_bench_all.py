@@ -63,7 +63,7 @@ def test_the_benches_that_a_page_names_are_in_it() -> None:
         " ".join(command.split())
         for file in (ROOT / RESULTS).glob("*.md")
         for command in re.findall(
-            r"python (?:scripts/bench/bench_\w+\.py|-m retriever bench) [^`]*?(?=`|\n\n)",
+            r"python (?:scripts/bench/bench_\w+\.py|-m retriever bench) [^`]*?(?=`|\n\n| -->)",
             file.read_text("utf-8"),
         )
     }

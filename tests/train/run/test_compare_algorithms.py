@@ -150,6 +150,23 @@ def test_curves_are_drawn_and_told(tmp_path):
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
+def test_dynamics_are_of_runs_with_grafts_and_are_drawn(tmp_path):
+    steps = [{"turns_sampled": 100, "tokens_sampled": 5, "success": 0.1 * n} for n in range(1, 6)]
+    assert "dynamics" not in script._turns_of(steps)
+    grafted = [{**step, "grafting_coverage": 0.5, "anchor_reuse": 0.1 * n} for n, step in enumerate(steps)]
+    spread = [{**step, "tree_mean_spread": 0.3 if n % 2 else None} for n, step in enumerate(grafted)]
+    found = script._turns_of(spread)
+    assert found["dynamics"]["anchor_reuse"][2] == (300, 0.2)
+    assert found["dynamics"]["tree_mean_spread"] == [(200, 0.3), (400, 0.3)]
+    record = [{**line("tstar-grpo", seed, [1.0], [1.0]), **found} for seed in range(2)]
+    with pytest.raises(UnknownOption, match="no recorded run of tstar-paper has figures"):
+        tables.draw_dynamics_of(record, ["tstar-paper"], tmp_path / "none.svg")
+    pytest.importorskip("matplotlib")
+    tables.draw_dynamics_of(record, ["other", "tstar-grpo"], tmp_path / "one.svg")
+    page = (tmp_path / "one.svg").read_text()
+    assert page.count('id="axes_') == 4 and "PolyCollection" in page  # a panel each, with bands
+
+
 RECORD = script.read(ROOT / "docs/results/algorithms.jsonl")
 KNOWN = {group["name"]: group for group in PLAN["groups"]}
 

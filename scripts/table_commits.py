@@ -1,0 +1,139 @@
+"""Command and commit of every table of results: writes docs/results/commits.md from the pages and ``git blame``.
+
+    python scripts/table_commits.py            # rewrite the page
+    python scripts/table_commits.py --check    # exit code 1 if a table is missing on it, or is there no longer
+
+The commit of a table is the one that wrote most of its rows. Its command is the one of a comment above it (``<!-- command: ... -->``), else
+the last one above it in its section, else the page's first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "results"
+PAGE = FOLDER / "commits.md"
+STARTS = r"(?:python3? |scripts/|\.venv/bin/python )"
+COMMANDS = re.compile(
+    rf"^(?: {{4}})?({STARTS}[^`\n]*)$|`({STARTS}[^`]+)`|<!-- command: ([^>]+) -->", re.MULTILINE
+)
+NO_TABLES = {PAGE.name}
+HEAD = """# Where the numbers come from
+
+Each table of these pages and of README.md, the command that makes it, and the commit that wrote its rows: check that commit out and run the
+command to see the number made as it was. Written by `python scripts/table_commits.py`.
+
+| table | command | commit |
+|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page.
+
+    Attributes:
+        page: file.
+        heading: of its section.
+        number: which of the section's tables, from 1.
+        first: line of its head, from 0.
+        last: line after it.
+        command: that makes it; empty if the page names none above it.
+    """
+
+    page: Path
+    heading: str
+    number: int
+    first: int
+    last: int
+    command: str
+
+    @property
+    def name(self) -> str:
+        """Page, section and number, as in the list."""
+        place = f"{self.page.name}, {self.heading}"
+        return place if self.number == 1 else f"{place} ({self.number})"
+
+
+def commands_of(text: str) -> list[str]:
+    """Find the commands of a text, in blocks and in sentences, each on one line and without its comment."""
+    found = (next(filter(None, groups)) for groups in COMMANDS.findall(text.replace("\\\n", " ")))
+    return [re.split(r" #| && | \| ", re.sub(r"\s+", " ", one))[0].strip() for one in found]
+
+
+def tables_of(page: Path, text: str) -> Iterator[Table]:
+    """Find a page's tables that hold numbers, in order."""
+    lines = text.splitlines()
+    every = commands_of(text)
+    heading, section, number, at = page.stem, 0, 0, 0
+    while at < len(lines):
+        if found := re.match(r"#+ (.*)", lines[at]):
+            heading, section, number = found[1], at, 0
+        if not lines[at].startswith("|"):
+            at += 1
+            continue
+        last = at
+        while last < len(lines) and lines[last].startswith("|"):
+            last += 1
+        if any(re.search(r"\d", cell) for row in lines[at + 2 : last] for cell in row.split("|")[2:]):
+            number += 1
+            above = commands_of("\n".join(lines[section:at])) or every[:1]
+            yield Table(page, heading, number, at, last, above[-1] if above else "")
+        at = last
+
+
+def commit_of(table: Table) -> str:
+    """Return the commit that wrote most rows of a table."""
+    command = ["git", "-C", str(ROOT), "blame", "-s", "--abbrev=9", "-L", f"{table.first + 1},{table.last}"]
+    done = subprocess.run([*command, str(table.page)], capture_output=True, text=True, check=True)
+    return Counter(line.split()[0].lstrip("^") for line in done.stdout.splitlines()).most_common(1)[0][0]
+
+
+def all_tables() -> list[Table]:
+    """Find the tables of README.md's results and of the pages of results."""
+    readme = ROOT / "README.md"
+    pages = sorted(FOLDER.glob("*.md"))
+    found = [table for table in tables_of(readme, readme.read_text("utf-8")) if table.heading == "Results"]
+    return found + [
+        table
+        for page in pages
+        if page.name not in NO_TABLES
+        for table in tables_of(page, page.read_text("utf-8"))
+    ]
+
+
+def listed() -> set[str]:
+    """Read the names on the page as it is."""
+    return set(re.findall(r"^\| ([^|]+) \| ", PAGE.read_text("utf-8"), re.MULTILINE)) - {"table"}
+
+
+def main() -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--check", action="store_true", help="say which tables the page lacks, and write nothing"
+    )
+    options = parser.parse_args()
+    found = all_tables()
+    if options.check:
+        names = {table.name for table in found}
+        wrong = sorted(names ^ listed())
+        print(*(f"{name}: {'missing' if name in names else 'no longer there'}" for name in wrong), sep="\n")
+        return bool(wrong)
+    rows = [
+        f"| {table.name} | {f'`{table.command}`' if table.command else ''} | {commit_of(table)} |"
+        for table in found
+    ]
+    PAGE.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

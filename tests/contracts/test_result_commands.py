@@ -1,0 +1,144 @@
+"""Commands on the pages of results and in README.md: each exists and takes its options."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.table_commits import all_tables, commands_of, listed, tables_of
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/results").glob("*.md"))]
+UNKNOWN = "--no-such-option-at-all"
+# Words that stand for something: a value that the option takes.
+STANDS_FOR = {
+    "ENV": "hotpotqa",
+    "SET": "nq",
+    "SPLIT": "valid",
+    "SEED": "1",
+    "START": "auto",
+    "PATH": "auto",
+    "WEIGHT": "0.5",
+    "RATE": "1e-4",
+    "CREDIT": "1",
+    "T": "0.5",
+    "E": "local",
+    "TYPE": "flat",
+    "AGENT": "oracle",
+    "$M": "--model m",
+}
+
+
+COMMANDS = sorted({command for page in PAGES for command in commands_of(page.read_text("utf-8"))})
+
+
+def words_of(command: str) -> list[str]:
+    words = [STANDS_FOR.get(word, word) for word in shlex.split(command)]
+    return shlex.split(" ".join(map(shlex.quote, words)).replace("'--model m'", "--model m"))
+
+
+def complaint(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command says that got all its options and one that it has not; it ends before it does anything."""
+    if words[:2] == ["python", "-m"]:
+        module, arguments = words[2], words[3:]
+        run = lambda: runpy.run_module(module, run_name="__main__", alter_sys=True)  # noqa: E731
+        monkeypatch.setattr(sys, "argv", [module, *arguments, UNKNOWN])
+    else:
+        script, arguments = str(ROOT / words[1]), words[2:]
+        run = lambda: runpy.run_path(script, run_name="__main__")  # noqa: E731
+        monkeypatch.setattr(sys, "argv", [script, *arguments, UNKNOWN])
+        monkeypatch.syspath_prepend(str(Path(script).parent))
+    with pytest.raises(SystemExit) as ended:
+        run()
+    said = capsys.readouterr()
+    assert ended.value.code not in (0, None), said
+    return re.sub(r"\s+", " ", re.sub(r"[│╭╮╰╯─]", " ", f"{said.out} {said.err} {ended.value.code}"))
+
+
+def test_commands_are_found() -> None:
+    assert len(COMMANDS) > 80
+    assert "python scripts/bench/bench_overhead.py --iterations 4" in COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_exists_and_takes_its_options(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = words_of(command)
+    if words[0].startswith("scripts/"):
+        assert (ROOT / words[0]).is_file() and (
+            words[0].endswith(".py") or os.access(ROOT / words[0], os.X_OK)
+        )
+        return
+    if words[1:3] in (["-m", "venv"], ["-m", "pytest"]):
+        assert all((ROOT / word).exists() for word in words if word.startswith("tests/"))
+        return
+    monkeypatch.chdir(ROOT)
+    # The first unknown option is named: no other one is.
+    named = rf"(?:no option '|unrecognized (?:arguments|options): |takes no others, got ){UNKNOWN}|'{UNKNOWN}' is not an option"
+    said = complaint(words, monkeypatch, capsys)
+    assert re.search(named, said, re.IGNORECASE), said
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "python -m tstar_train --env hotpotqa --tree.node state",
+        "python -m tstar_envs eval --env webshop --sample 3",
+        "python scripts/studies/measure_credit.py --truths exact",
+        "python scripts/studies/compare_algorithms.py --tables",
+    ],
+)
+def test_a_wrong_option_is_found(
+    wrong: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(AssertionError):
+        test_a_command_exists_and_takes_its_options(wrong, monkeypatch, capsys)
+
+
+def test_every_table_of_results_is_listed_with_its_command() -> None:
+    """After a change: ``python scripts/table_commits.py`` (it also renews the commits)."""
+    tables = all_tables()
+    assert {table.name for table in tables} == listed()
+    assert len(tables) > 60 and all(table.command for table in tables)
+
+
+def test_the_command_of_a_table_is_that_of_its_comment_its_section_or_its_page(tmp_path: Path) -> None:
+    page = """# Page
+`python first.py` and `python second.py`
+| a | b |
+|---|---|
+| x | 1 |
+
+## Own
+    python third.py --all  # two minutes
+
+| a | b |
+|---|---|
+| x | 1 |
+text <!-- command: python fourth.py -->
+| a | b |
+|---|---|
+| x | no number |
+
+| a | b |
+|---|---|
+| x | 2 |
+## Without
+| a | b |
+|---|---|
+| x | 3 |
+"""
+    found = [(table.heading, table.number, table.command) for table in tables_of(tmp_path / "p.md", page)]
+    assert found == [
+        ("Page", 1, "python second.py"),
+        ("Own", 1, "python third.py --all"),
+        ("Own", 2, "python fourth.py"),
+        ("Without", 1, "python first.py"),
+    ]
