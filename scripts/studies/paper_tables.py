@@ -186,9 +186,20 @@ def all_tables(made: Mapping[str, Any], record: Sequence[dict[str, Any]]) -> str
     return "\n\n".join(parts)
 
 
+def joined(words: Sequence[str]) -> list[str]:
+    """Write ``--options`` and its value as one word: the value begins with dashes, as an option does."""
+    found: list[str] = []
+    for word in words:
+        if found and found[-1] == "--options":
+            found[-1] = f"--options={word}"
+        else:
+            found.append(word)
+    return found
+
+
 def main(words: Sequence[str]) -> None:
     """Run the command line; ``words`` are those after ``tables``."""
-    options = tyro.cli(Options, description=__doc__, args=list(words))
+    options = tyro.cli(Options, description=__doc__, args=joined(words))
     made = tomllib.loads(options.plan.read_text())
     if options.dry_run:
         print(*forecast(made, options), sep="\n")

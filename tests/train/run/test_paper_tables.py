@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import tyro
 
 from scripts.studies import compare_algorithms, paper_tables
 from tstar_envs import UnknownOption, find_entry
@@ -117,6 +118,19 @@ def test_the_command_says_what_is_missing_and_makes_nothing(tmp_path):
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "9 runs missing, 1.2 CPU-hours in all"
     assert not list(tmp_path.iterdir())
+
+
+def test_options_of_the_runs_are_taken_as_they_are_written():
+    words = ["--dry-run", "--options", "--processes 8 --engine vllm", "--record", "own.jsonl"]
+    assert paper_tables.joined(words) == [
+        "--dry-run",
+        "--options=--processes 8 --engine vllm",
+        "--record",
+        "own.jsonl",
+    ]
+    assert paper_tables.joined(["--options"]) == ["--options"]
+    options = tyro.cli(paper_tables.Options, args=paper_tables.joined(words))
+    assert options.options == "--processes 8 --engine vllm" and options.dry_run
 
 
 @pytest.mark.slow
