@@ -47,6 +47,9 @@ def complaint(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     """What a command says that got all its options and one that it has not; it ends before it does anything."""
     if words[:2] == ["python", "-m"]:
         module, arguments = words[2], words[3:]
+        monkeypatch.delitem(
+            sys.modules, f"{module}.__main__", raising=False
+        )  # runpy warns where it is imported already
         run = lambda: runpy.run_module(module, run_name="__main__", alter_sys=True)  # noqa: E731
         monkeypatch.setattr(sys, "argv", [module, *arguments, UNKNOWN])
     else:
