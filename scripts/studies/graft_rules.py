@@ -26,7 +26,7 @@ from tstar_envs.envs.webshop.expert import THOUGHTS
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known where a thought is grafted.
+    """Facts that are known where a thought is grafted.
 
     Attributes:
         observation: the last one.

@@ -135,7 +135,7 @@ def make_grafts(study: Played, found: Sequence[Found], kind: str) -> list[Graft]
 
 
 def situation(trajectory: Trajectory, turn: int) -> Situation:
-    """What was known before a turn of an episode."""
+    """Facts that were known before a turn of an episode."""
     episode = trajectory.episode
     observations = [episode.first_observation, *(step.observation for step in trajectory.steps[:turn])]
     actions = trajectory.turns[turn - 1].next_actions if turn else trajectory.start_actions
@@ -314,7 +314,7 @@ def branch_text(branch: Branch) -> str:
 
 
 def ending(trajectory: Trajectory, turn: int) -> str:
-    """How an episode went on after a turn."""
+    """Rest of an episode after a turn."""
     more = len(trajectory.steps) - turn - 1
     return f"R = {trajectory.earned:.2f}" + (f" after {counted(more, 'more step')}" if more else " at once")
 

@@ -44,7 +44,7 @@ def words_of(command: str) -> list[str]:
 
 
 def complaint(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """What a command says that got all its options and one that it has not; it ends before it does anything."""
+    """Output of a command that got all its options and one that it has not; it ends before it does anything."""
     if words[:2] == ["python", "-m"]:
         module, arguments = words[2], words[3:]
         monkeypatch.delitem(

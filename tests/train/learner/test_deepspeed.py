@@ -105,7 +105,7 @@ def two(tmp_path_factory):
 
 
 class Measured(dict):
-    """What ``learner_ranks`` measured in each scenario; all of what is trained at the first look at one, once also where that fails."""
+    """Measurements of ``learner_ranks`` by scenario; all of what is trained at the first look at one, once also where that fails."""
 
     def __init__(self, folder):
         super().__init__()
