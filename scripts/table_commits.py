@@ -1,7 +1,6 @@
 """Command and commit of every table of results: writes docs/results/commits.md from the pages and ``git blame``.
 
-    python scripts/table_commits.py            # rewrite the page
-    python scripts/table_commits.py --check    # exit code 1 if a table is missing on it, or is there no longer
+    python scripts/table_commits.py
 
 The commit of a table is the one that wrote most of its rows. Its command is the one of a comment above it (``<!-- command: ... -->``), else
 the last one above it in its section, else the page's first.
@@ -24,11 +23,10 @@ STARTS = r"(?:python3? |scripts/|\.venv/bin/python )"
 COMMANDS = re.compile(
     rf"^(?: {{4}})?({STARTS}[^`\n]*)$|`({STARTS}[^`]+)`|<!-- command: ([^>]+) -->", re.MULTILINE
 )
-NO_TABLES = {PAGE.name}
 HEAD = """# Where the numbers come from
 
-Each table of these pages and of README.md, the command that makes it, and the commit that wrote its rows: check that commit out and run the
-command to see the number made as it was. Written by `python scripts/table_commits.py`.
+Each table of these pages and of README.md's results, the command that makes it, and the commit that wrote most of its rows: the code that
+measured is that commit's or one shortly before, unless the page names another. Written by `python scripts/table_commits.py`.
 
 | table | command | commit |
 |---|---|---|
@@ -102,10 +100,7 @@ def all_tables() -> list[Table]:
     pages = sorted(FOLDER.glob("*.md"))
     found = [table for table in tables_of(readme, readme.read_text("utf-8")) if table.heading == "Results"]
     return found + [
-        table
-        for page in pages
-        if page.name not in NO_TABLES
-        for table in tables_of(page, page.read_text("utf-8"))
+        table for page in pages if page != PAGE for table in tables_of(page, page.read_text("utf-8"))
     ]
 
 
@@ -114,26 +109,12 @@ def listed() -> set[str]:
     return set(re.findall(r"^\| ([^|]+) \| ", PAGE.read_text("utf-8"), re.MULTILINE)) - {"table"}
 
 
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--check", action="store_true", help="say which tables the page lacks, and write nothing"
-    )
-    options = parser.parse_args()
-    found = all_tables()
-    if options.check:
-        names = {table.name for table in found}
-        wrong = sorted(names ^ listed())
-        print(*(f"{name}: {'missing' if name in names else 'no longer there'}" for name in wrong), sep="\n")
-        return bool(wrong)
-    rows = [
-        f"| {table.name} | {f'`{table.command}`' if table.command else ''} | {commit_of(table)} |"
-        for table in found
-    ]
+def main() -> None:
+    """Rewrite the page."""
+    argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()  # no options
+    rows = [f"| {table.name} | `{table.command}` | {commit_of(table)} |" for table in all_tables()]
     PAGE.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -5,7 +5,7 @@
 
 The length of a task is the steps that the expert takes, which knows the whole state (``oracle``); it is not the length of the policy's
 episodes, which depends on the policy. Groups without tasks of two of these lengths (HotpotQA) are left out. Differences are paired by task,
-of means over the seeds that both methods have; intervals are 95 % bootstrap intervals over tasks. The paper (section 4.3) reports +5 to +8
+of means over the seeds that both methods have; intervals are 95 % bootstrap intervals over tasks. The paper (Analysis) reports +5 to +8
 points beyond 15 steps and +2 to +4 below 10.
 """
 
@@ -53,8 +53,6 @@ class Options:
 
     groups: tuple[str, ...] = ()
     """Groups of the plans; default: all on test tasks."""
-    folder: Path = RESULTS
-    """Folder of the plans and records, algorithms and evidence."""
 
 
 def expert_steps(env: TextEnv[Any, Any], task: str) -> int:
@@ -76,7 +74,7 @@ def expert_steps(env: TextEnv[Any, Any], task: str) -> int:
         _, _, terminated, truncated, info = env.step(reply)
         steps, done = steps + 1, terminated or truncated
     if not info.get("success"):
-        raise UnknownOption(f"the expert does not solve task {task!r} of {env.spec}; raise its horizon")
+        raise UnknownOption(f"the expert does not solve task {task!r} within its horizon")
     return steps
 
 
@@ -136,8 +134,8 @@ def main() -> None:
     )
     found = False
     for record, pairs in PAIRS.items():
-        plan = tomllib.loads((options.folder / f"{record}.toml").read_text())
-        lines = read(options.folder / f"{record}.jsonl")
+        plan = tomllib.loads((RESULTS / f"{record}.toml").read_text())
+        lines = read(RESULTS / f"{record}.jsonl")
         for group in plan["groups"]:
             name = group["name"]
             methods = methods_of(lines, name)
@@ -145,12 +143,11 @@ def main() -> None:
             if not wanted or not any(set(pair) <= set(methods) for pair in pairs):
                 continue
             count = len(next(iter(methods.values())).lines[0]["after"]["greedy"])
-            print(*rows(lines, name, pairs, lengths_of(plan, name, count)), sep="\n", flush=True)
+            for row in rows(lines, name, pairs, lengths_of(plan, name, count)):
+                print(row, flush=True)
             found = True
     if not found:
-        raise UnknownOption(
-            f"no record in {options.folder} has runs of {', '.join(options.groups) or 'any group'}"
-        )
+        raise UnknownOption(f"no record in {RESULTS} has runs of {', '.join(options.groups) or 'any group'}")
 
 
 if __name__ == "__main__":

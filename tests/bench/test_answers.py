@@ -300,7 +300,7 @@ def test_what_only_looks_like_a_call_is_none() -> None:
         "move(a='",
         "to=functions.a<|",
     ):
-        require_linear(lambda text: written_calls(text, ["move"]), sign, 30_000)
+        require_linear(lambda text: written_calls(text, ["move"]), sign, 50_000)
 
 
 CALLED = {"name": "move", "arguments": '{"direction": "Up"}'}

@@ -31,7 +31,6 @@ STANDS_FOR = {
     "E": "local",
     "TYPE": "flat",
     "AGENT": "oracle",
-    "$M": "--model m",
 }
 
 
@@ -39,17 +38,15 @@ COMMANDS = sorted({command for page in PAGES for command in commands_of(page.rea
 
 
 def words_of(command: str) -> list[str]:
-    words = [STANDS_FOR.get(word, word) for word in shlex.split(command)]
-    return shlex.split(" ".join(map(shlex.quote, words)).replace("'--model m'", "--model m"))
+    return [STANDS_FOR.get(word, word) for word in shlex.split(command.replace("$M", "--model m"))]
 
 
 def complaint(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     """Output of a command that got all its options and one that it has not; it ends before it does anything."""
     if words[:2] == ["python", "-m"]:
         module, arguments = words[2], words[3:]
-        monkeypatch.delitem(
-            sys.modules, f"{module}.__main__", raising=False
-        )  # runpy warns where it is imported already
+        # runpy warns where it is imported already.
+        monkeypatch.delitem(sys.modules, f"{module}.__main__", raising=False)
         run = lambda: runpy.run_module(module, run_name="__main__", alter_sys=True)  # noqa: E731
         monkeypatch.setattr(sys, "argv", [module, *arguments, UNKNOWN])
     else:

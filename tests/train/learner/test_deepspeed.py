@@ -58,9 +58,8 @@ def steps(folder, ranks, *scenarios, **environment):
         target=measure, args=(ranks, out, scenarios, environment)
     )
     process.start()
-    process.join(
-        600
-    )  # only so that ranks that wait for each other end at all: a busy machine may take its time
+    # Only so that ranks that wait for each other end at all: a busy machine may take its time.
+    process.join(600)
     if process.is_alive():
         process.kill()
         process.join()

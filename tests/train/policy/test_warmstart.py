@@ -218,9 +218,8 @@ def test_a_schedule_of_seconds_ends_where_they_do(monkeypatch):
         CODEC.pad,
         lambda *_: None,
     )
-    assert (
-        made == 3 and next(looks) == 6
-    )  # the start, four looks of which the last ends it, and one for the report
+    # Looks: the start, four of which the last ends it, and one for the report.
+    assert made == 3 and next(looks) == 6
     assert imitate(model, iter(()), ImitationSchedule(steps=0), CODEC.pad, lambda *_: None) == 0
 
 
