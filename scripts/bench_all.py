@@ -96,10 +96,10 @@ ENTRIES = (
     ),
     Entry(
         "overhead",
-        "algorithms.md",
+        "overhead.md",
         "{python} scripts/bench/bench_overhead.py --iterations 4",
         "40 minutes",
-        shown=(1,),
+        labels=("method",),
     ),
     Entry(
         "envs",

@@ -348,7 +348,7 @@ def make_sequences(trainer: Trainer, data: IterationData) -> None:
             algorithm.terms(),
             frozen=algorithm.needs_values or not exact,
             epochs=optim.epochs,
-            share=trainer.learner.shares,
+            share=trainer.learner.sharing is not None,
         )
     if trainer.world.size > 1:
         data.places = places_of(data.episodes, costs, trainer.world)

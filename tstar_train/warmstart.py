@@ -67,6 +67,7 @@ def practice_rows(
     style: DemonstrationStyle,
     seen: EnvRecipe,
     limit: int | None = None,
+    kind: str = "expert",
 ) -> Iterator[Row]:
     """Yield an endless stream of demonstration rows from practice environments.
 
@@ -78,13 +79,14 @@ def practice_rows(
         seen: context options of the policy. ``concat`` gives one row per episode, ``step`` one per imitated turn.
         limit: maximum number of tokens per row, None for no limit. Contexts are shortened as in a rollout; an episode that does not fit
             is skipped.
+        kind: kind of oracle that plays.
     """
     world = 0
     while True:
         env = practice(f"{seed}/{world}")
         rng = random.Random(f"demonstrations/{seed}/{world}")
         for task_id in env.task_ids("train"):
-            rows = _episode_rows(env, task_id, codec, rng, style, seen, limit)
+            rows = _episode_rows(env, task_id, codec, rng, style, seen, limit, kind)
             yield from (row for row in rows if style.kept == 1.0 or rng.random() < style.kept)
         world += 1
 
@@ -143,24 +145,29 @@ class Demonstration:
 
 
 def demonstrate(
-    env: TextEnv[object, object], task_id: str, rng: random.Random, style: DemonstrationStyle
+    env: TextEnv[object, object],
+    task_id: str,
+    rng: random.Random,
+    style: DemonstrationStyle,
+    kind: str = "expert",
 ) -> Demonstration | None:
-    """Let the expert play a task; None if it cannot solve it, or a suboptimal action lost it.
+    """Let an oracle play a task; None if it does not solve it, or a suboptimal action lost it.
 
     Args:
         env: environment to play in.
         task_id: task to play.
         rng: source of the variations.
         style: variations of the demonstration.
+        kind: kind of oracle that plays (``TextEnv.oracle``).
     """
     observation, info = env.reset(options={"task": task_id})
     shown = Demonstration(env.prompt(), str(info["instruction"]), observation, [])
     over = False
     while not over:
-        expert = env.oracle(paraphrase=rng.randrange(style.wordings))
+        expert = env.oracle(paraphrase=rng.randrange(style.wordings), kind=kind)
         if expert is None:
             return None
-        contrast = _contrast(env, expert, rng) if rng.random() < style.contrast else None
+        contrast = _contrast(env, expert, rng, kind) if rng.random() < style.contrast else None
         imitate = rng.random() >= style.mistake
         reply = expert if imitate else env.mistake(str(rng.random()))
         if rng.random() < style.no_thought:
@@ -221,8 +228,9 @@ def _episode_rows(
     style: DemonstrationStyle,
     seen: EnvRecipe,
     limit: int | None,
+    kind: str,
 ) -> list[Row]:
-    shown = demonstrate(env, task_id, rng, style)
+    shown = demonstrate(env, task_id, rng, style, kind)
     if shown is None:
         return []
     try:
@@ -245,11 +253,14 @@ def _whole(turns: list[Row]) -> list[Row]:
     return rows
 
 
-def _contrast(env: TextEnv[object, object], expert: str, rng: random.Random) -> tuple[Branch, Branch, str]:
+def _contrast(
+    env: TextEnv[object, object], expert: str, rng: random.Random, kind: str
+) -> tuple[Branch, Branch, str]:
     """Play what a contrast row shows: a failed branch and a successful one, from the present state."""
     here = env.snapshot()
     branches = []
-    for reply in (env.mistake(str(rng.random())), env.oracle(paraphrase=rng.randrange(4)) or expert):
+    wrong, right = env.mistake(str(rng.random())), env.oracle(paraphrase=rng.randrange(4), kind=kind)
+    for reply in (wrong, right or expert):
         observation, *_ = env.step(reply)
         env.restore(here)
         parsed = parse_reply(reply)
@@ -591,7 +602,8 @@ def _stage(
         rows = copy_task_rows(len(tokenizer), seed + rank)
     else:
         practice, style = PracticeMix(recipe, entry), recipe.warm_start.demonstrations
-        rows = practice_rows(practice, codec, seed + rank, style, recipe.env, position_limit(model.config))
+        limit = position_limit(model.config)
+        rows = practice_rows(practice, codec, seed + rank, style, recipe.env, limit, kind=schedule.rows)
     try:
         imitate(
             model,

@@ -6,7 +6,7 @@
 All sides play the built-in policy with its preset, the same tasks with the same seeds. The learning rate is next to nothing, so that
 every iteration plays the same episodes on all sides and only what is done with them differs; the optimizer's steps are taken. With
 --graft.keep all, pairs are drawn from all iterations so far, at least 16 an iteration. The first iteration of each side warms up and is
-not counted. A ratio is the median of the iterations' own ratios.
+not counted. A ratio is the median of the iterations' own ratios, of seconds per sampled turn.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def config_of(env: str, samples: int | None) -> Config:
 
 
 def seconds_of(trainer: Trainer, number: int) -> dict[str, float]:
-    """CPU seconds of one iteration by phase, and ``all``."""
-    began = time.process_time()
+    """CPU seconds of one iteration by phase, and ``all``; ``turns`` is the number of turns that it sampled."""
+    began, turns = time.process_time(), trainer.turns
     result = iterate(trainer, number, now=time.process_time)
-    return {**result.seconds, "all": time.process_time() - began}
+    return {**result.seconds, "all": time.process_time() - began, "turns": trainer.turns - turns}
 
 
 def keeping(config: Config, keep: Literal["all", "iteration"]) -> Config:
@@ -78,11 +78,12 @@ def sides_of(config: Config) -> dict[str, Config]:
 
 
 def line(env: str, name: str, spent: list[dict[str, float]], base: list[dict[str, float]]) -> str:
-    """One row of the table."""
-    ratios = [a["all"] / b["all"] for a, b in zip(spent, base, strict=True)]
+    """One row of the table; forks begin in the middle of an episode, so their side plays fewer turns."""
+    ratios = [(a["all"] / a["turns"]) / (b["all"] / b["turns"]) for a, b in zip(spent, base, strict=True)]
+    turns = statistics.median(s["turns"] for s in spent)
     seconds = [f"{statistics.median(s[phase] for s in spent):.3f}" for phase in ("all", *PHASES)]
     over = "" if spent is base else spread(ratios)
-    return f"| {env} | {name} | {over} | " + " | ".join(seconds) + " |"
+    return f"| {env} | {name} | {over} | {turns:,.0f} | " + " | ".join(seconds) + " |"
 
 
 def summary(env: str, found: dict[str, list[dict[str, float]]]) -> str:
@@ -173,7 +174,15 @@ def main() -> None:
         beside(asked.other.resolve(), asked.envs, asked.iterations, asked.rounds)
         return
     print("CPU seconds of one thread, medians of iterations\n")
-    print(f"| environment | | over GRPO | all | {' | '.join(PHASES)} |\n" + "|---" * (4 + len(PHASES)) + "|")
+    titles = [
+        "environment",
+        "method",
+        "over GRPO at equal turns",
+        "turns",
+        "all, s",
+        *(f"{p}, s" for p in PHASES),
+    ]
+    print(f"| {' | '.join(titles)} |\n" + "|---" * len(titles) + "|")
     rows = []
     for env in asked.envs:
         sides = sides_of(config_of(env, asked.samples))

@@ -135,7 +135,14 @@ def _demonstrated(config: Config, asked: ImitationOptions) -> Gathered:
                 break
             rng = random.Random(f"imitation/{asked.seed}/{env}/{place}")
             shown = called(
-                "the environment", EnvironmentFailed, demonstrate, env_made, task, rng, asked.style
+                "the environment",
+                EnvironmentFailed,
+                demonstrate,
+                env_made,
+                task,
+                rng,
+                asked.style,
+                env_made.demonstrated,
             )
             if shown is None:
                 found.dropped["not solved by the expert"] += 1
@@ -359,7 +366,7 @@ def mean_loss(learner: TorchLearner, episodes: Sequence[Sequences], batching: Ba
     """Compute the mean negative log-likelihood in nats per imitated token; None without episodes."""
     total, tokens = 0.0, 0
     rows = [row for one in episodes for row in one.rows]
-    for micro in sequence_micro_batches(rows, *batching.rows, share=learner.shares):
+    for micro in sequence_micro_batches(rows, *batching.rows, sharing=learner.sharing):
         logprobs = learner.frozen(micro).logprobs[micro.which]
         total, tokens = total - float(logprobs.sum()), tokens + len(logprobs)
     return total / tokens if tokens else None

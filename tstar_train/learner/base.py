@@ -17,6 +17,7 @@ from tstar_train.distributed import Communicator
 from tstar_train.finite import require_finite
 from tstar_train.learner.batch import MicroBatch, Outputs, forward
 from tstar_train.learner.optimizers import OptimizerOptions
+from tstar_train.learner.prefixes import Sharing, sharing_of
 from tstar_train.learner.reference import Reference
 from tstar_train.learner.state import LearnerState
 from tstar_train.policy.critic import Critic
@@ -110,8 +111,8 @@ class Learner(Protocol):
         """Number of optimizer steps begun; unchanged means unchanged weights."""
 
     @property
-    def shares(self) -> bool:
-        """True if the learner can compute rows with shared prefixes."""
+    def sharing(self) -> Sharing | None:
+        """Costs by which rows share prefixes; None if the learner computes each row whole."""
 
     def forward(self, micro: MicroBatch) -> Outputs:
         """Compute outputs with a gradient, with the current weights."""
@@ -231,6 +232,7 @@ class PolicyLearner(ABC):
         self._world = world
         self._max_norm = max_norm
         self._alpha = alpha
+        self._sharing = None if recompute else sharing_of(model.config)
         self._recompute = recompute
         self._adapted = has_adapters(model)
         self._steps = 0
@@ -248,9 +250,9 @@ class PolicyLearner(ABC):
         return self.average is None or not self.average.sharded
 
     @property
-    def shares(self) -> bool:
+    def sharing(self) -> Sharing | None:
         """See ``Learner``: gradient checkpointing keeps no keys and values to share."""
-        return not self._recompute
+        return self._sharing
 
     def forward(self, micro: MicroBatch) -> Outputs:
         """See ``Learner``."""

@@ -1,13 +1,11 @@
-"""Micro-batches, shared prefixes, and the forward pass over them."""
+"""Micro-batches of rows and pairs, and the forward pass over them."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,171 +13,12 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
+from tstar_train.learner.prefixes import FEWEST_TOKENS, Chunk, Sharing, chunks_of, micro_batches
 from tstar_train.policy.attention import in_branches, last_layer_only_at, replaces_attention
 from tstar_train.policy.critic import Critic
-from tstar_train.policy.kv import BranchCache, attention_mask, common_prefix, output_logits, position_limit
+from tstar_train.policy.kv import BranchCache, attention_mask, output_logits, position_limit
 from tstar_train.progress import progress
 from tstar_train.types import Graft, KeptPair, TokenSequence
-
-# Each row holds a copy of its prefix's keys and values. A copied token takes this share of the memory of a computed token: 2 to 2.5 times
-# the hidden size, against 22 times or more.
-COPIED = 0.125
-
-
-class Chunk(NamedTuple):
-    """Rows computed side by side as branches of one shared prefix.
-
-    Attributes:
-        rows: row numbers, by rising length.
-        shared: length of the shared prefix: at least 2, and shorter than every row; 0 if each row is computed by itself.
-    """
-
-    rows: tuple[int, ...]
-    shared: int
-
-
-def chunks_of(rows: Sequence[Sequence[int]], most_tokens: int) -> list[Chunk]:
-    """Split rows into chunks so that few tokens are computed in total.
-
-    Args:
-        rows: symbols of each row; equal symbols may share a computed token.
-        most_tokens: see ``micro_batches``.
-    """
-    return [
-        chunk for members, shared in clusters_of(rows) for chunk in _cut(rows, members, shared, most_tokens)
-    ]
-
-
-def clusters_of(rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
-    """Partition rows into (rows, shared prefix length) so that the fewest tokens are computed.
-
-    The inner nodes of the rows' prefix tree are the points where rows diverge. Some of these become shared prefixes, and a row uses the
-    deepest one on its path. The best choice at a node depends on its subtree and on the length of the deepest prefix above it.
-    """
-    if len(rows) < 2:
-        return [([i], 0) for i in range(len(rows))]
-    nodes = _parted(rows)
-    # Possible lengths of the deepest prefix above each node; 1 means none.
-    above: list[list[int]] = [[1] for _ in nodes]
-    for number in reversed(range(len(nodes))):
-        shared, below = nodes[number]
-        for n in below:
-            if n >= 0:
-                above[n] = [*above[number], shared] if shared > 1 else above[number]
-    best: list[
-        dict[int, tuple[int, bool]]
-    ] = []  # by that length: tokens computed at and below a node, and True if it is a shared prefix
-
-    def cost(node: int, begun: int) -> int:
-        return len(rows[-1 - node]) - begun if node < 0 else best[node][begun][0]
-
-    for (shared, below), lengths in zip(nodes, above, strict=True):
-        own = shared - 1 + sum(cost(n, shared) for n in below) if shared > 1 else None
-        plain = {begun: sum(cost(n, begun) for n in below) for begun in lengths}
-        best.append({b: (p, False) if own is None or p <= own else (own, True) for b, p in plain.items()})
-
-    # Rows by the node that is their prefix; -1 means none.
-    found: dict[int, list[int]] = defaultdict(list)
-    rest = [(len(nodes) - 1, -1)]
-    while rest:
-        node, beginning = rest.pop()
-        if node < 0:
-            found[beginning].append(-1 - node)
-            continue
-        if best[node][nodes[beginning][0] if beginning >= 0 else 1][1]:
-            beginning = node
-        rest += [(n, beginning) for n in nodes[node][1]]
-    return [(members, nodes[beginning][0] if beginning >= 0 else 0) for beginning, members in found.items()]
-
-
-def _parted(rows: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
-    """List (prefix length, children) of every node where rows diverge, the root last; a negative child n is row -1 - n."""
-    order = sorted(range(len(rows)), key=lambda i: tuple(rows[i]))
-    nodes: list[tuple[int, list[int]]] = []
-    open_ones: list[tuple[int, list[int]]] = []  # the path to the last row, from the root on
-
-    def closed(last: int) -> int:
-        open_ones[-1][1].append(last)
-        nodes.append(open_ones.pop())
-        return len(nodes) - 1
-
-    last = -1 - order[0]
-    for one, other in pairwise(order):
-        # Each row keeps at least one token outside the prefix.
-        shared = min(common_prefix(rows[one], rows[other]), len(rows[one]) - 1, len(rows[other]) - 1)
-        while open_ones and open_ones[-1][0] > shared:
-            last = closed(last)
-        if open_ones and open_ones[-1][0] == shared:
-            open_ones[-1][1].append(last)
-        else:
-            open_ones.append((shared, [last]))
-        last = -1 - other
-    while open_ones:
-        last = closed(last)
-    return nodes
-
-
-def micro_batches(chunks: Sequence[Chunk], lengths: Sequence[int], most_tokens: int) -> Iterator[list[Chunk]]:
-    """Batch chunks of similar length; either all chunks of a batch have a shared prefix, or none has.
-
-    A batch has at most ``most_tokens`` padded tokens, or is a single chunk.
-
-    Args:
-        chunks: chunks to compute.
-        lengths: length of every row.
-        most_tokens: maximum number of padded tokens at once; a prefix token copied to a row counts as ``COPIED`` tokens.
-    """
-    batch: list[Chunk] = []
-    # Whole rows come first and do not mix with branches: a row without a prefix would get one of padding.
-    for chunk in sorted(
-        chunks, key=lambda c: (c.shared > 0, _fed(lengths[c.rows[-1]], c.shared), c.shared, c.rows)
-    ):
-        if batch and (
-            (chunk.shared > 0) != (batch[0].shared > 0) or not _fit([*batch, chunk], lengths, most_tokens)
-        ):
-            yield batch
-            batch = []
-        batch.append(chunk)
-    if batch:
-        yield batch
-
-
-def _fed(length: int, shared: int) -> int:
-    """Count the tokens fed for this row alone; the last shared token is fed again, because rows diverge after it."""
-    return length - max(0, shared - 1)
-
-
-def _fit(batch: Sequence[Chunk], lengths: Sequence[int], most_tokens: int) -> bool:
-    shared, rows = max(chunk.shared for chunk in batch), sum(len(chunk.rows) for chunk in batch)
-    longest = max(_fed(lengths[chunk.rows[-1]], chunk.shared) for chunk in batch)
-    return _fits(len(batch), shared, rows, longest, most_tokens)
-
-
-def _fits(prefixes: int, shared: int, rows: int, longest: int, most_tokens: int) -> bool:
-    return prefixes * shared + rows * longest + COPIED * rows * shared <= most_tokens
-
-
-def _cut(rows: Sequence[Sequence[int]], members: Sequence[int], shared: int, most_tokens: int) -> list[Chunk]:
-    """Cut a cluster into chunks with little padding: the partition of its sorted rows with the fewest tokens."""
-    members = sorted(members, key=lambda i: (len(rows[i]), i))
-    if not shared:
-        return [Chunk((i,), 0) for i in members]
-    own = [_fed(len(rows[i]), shared) for i in members]
-    best: list[tuple[int, int]] = [(0, 0)]  # entry n: (tokens, start of the last chunk) for the first n rows
-    for end in range(1, len(members) + 1):
-        options = []
-        for start in range(end - 1, -1, -1):
-            count, longest = end - start, own[end - 1]
-            if count > 1 and not _fits(1, shared, count, longest, most_tokens):
-                break
-            options.append((best[start][0] + shared + count * longest, start))
-        best.append(min(options))
-    found, end = [], len(members)
-    while end:
-        start = best[end][1]
-        found.append(Chunk(tuple(members[start:end]), shared if end - start > 1 else 0))
-        end = start
-    return found
 
 
 @dataclass
@@ -352,7 +191,7 @@ def sequence_micro_batches(
     pad: int,
     device: torch.device,
     *,
-    share: bool = True,
+    sharing: Sharing | None = FEWEST_TOKENS,
 ) -> Iterator[SequenceMicroBatch]:
     """Batch rows into micro-batches; their size changes memory use and float rounding, not the result.
 
@@ -362,7 +201,7 @@ def sequence_micro_batches(
         temperature: temperature of the log-probabilities.
         pad: padding id.
         device: device of the tensors.
-        share: True to compute shared prefixes once.
+        sharing: costs that decide which prefixes are computed once; None computes each row whole.
     """
     distinct = deduplicate(sequences)
     # The symbol includes the response mask: a shared token is a response token in all rows or in none.
@@ -370,7 +209,8 @@ def sequence_micro_batches(
         [2 * i + m for i, m in zip(copies[0].ids, copies[0].response_mask, strict=True)]
         for copies in distinct
     ]
-    chunks = chunks_of(symbols, most_tokens) if share else [Chunk((i,), 0) for i in range(len(distinct))]
+    alone = [Chunk((i,), 0) for i in range(len(distinct))]
+    chunks = alone if sharing is None else chunks_of(symbols, most_tokens, sharing)
     for number, batch in enumerate(micro_batches(chunks, list(map(len, symbols)), most_tokens)):
         part = [distinct[i] for chunk in batch for i in chunk.rows]
         ids, wanted, prefixes = _laid_out(
@@ -404,18 +244,19 @@ def pair_micro_batches(
     pad: int,
     device: torch.device,
     *,
-    share: bool = True,
+    sharing: Sharing | None = FEWEST_TOKENS,
 ) -> Iterator[PairMicroBatch]:
-    """Batch preference pairs into micro-batches, both replies of a pair in the same one.
+    """Batch preference pairs into micro-batches, both replies of a pair in the same one, as branches of their context.
 
-    See ``sequence_micro_batches`` for the arguments.
+    See ``sequence_micro_batches`` for the arguments; ``sharing`` is None to compute both whole.
     """
     spans = [(g.context, reply) for g in pairs for reply in (g.rectified, g.rejected)]
     rows = [([*context, *reply], [0] * len(context) + [1] * len(reply)) for context, reply in spans]
     chunks = []
     for number, g in enumerate(pairs):
         shorter, longer = sorted((2 * number, 2 * number + 1), key=lambda i: len(rows[i][0]))
-        chunks.append(Chunk((shorter, longer), len(g.context) if share and len(g.context) > 1 else 0))
+        begun = sharing is not None and len(g.context) > 1
+        chunks.append(Chunk((shorter, longer), len(g.context) if begun else 0))
     for batch in micro_batches(chunks, [len(ids) for ids, _ in rows], most_tokens):
         order = [i for chunk in batch for i in chunk.rows]
         ids, wanted, prefixes = _laid_out([rows[i] for i in order], batch, pad, device)
@@ -583,7 +424,7 @@ def _before_wanted(trunk: Any, micro: MicroBatch) -> Tensor:
             whole: Tensor = trunk(input_ids=ids, use_cache=False).last_hidden_state
         return whole[before]
     layers = getattr(trunk, "layers", None)
-    if replaces_attention(trunk) and layers and not begun.wanted.any():
+    if replaces_attention(trunk) and layers:
         return _without_padding(trunk, micro, begun, len(layers) - 1)
     kept = DynamicCache()
     with last_layer_only_at(trunk, begun.wanted[:, 1:]):
@@ -603,7 +444,7 @@ def _before_wanted(trunk: Any, micro: MicroBatch) -> Tensor:
 
 
 def _without_padding(trunk: Any, micro: MicroBatch, begun: SharedPrefixes, last: int) -> Tensor:
-    """Compute the same in one pass over the tokens of all prefixes and rows; no prefix has wanted tokens."""
+    """Compute the same in one pass over the tokens of all prefixes and rows."""
     before = micro.wanted[:, 1:]
     columns = torch.arange(before.shape[1])
     rows = columns < (before * (columns + 1)).amax(dim=1)[:, None]  # up to the last before a wanted one
@@ -613,8 +454,12 @@ def _without_padding(trunk: Any, micro: MicroBatch, begun: SharedPrefixes, last:
     positions = torch.cat(
         [places.expand_as(heads)[heads], (begun.lengths[begun.of][:, None] + columns)[rows]]
     )
-    used = torch.cat([torch.zeros(int(heads.sum()), dtype=torch.bool), before[rows]])
-    with last_layer_only_at(trunk, used[None]), in_branches(heads, rows, begun.of, last):
+    of_heads = begun.wanted[:, 1 : 1 + len(places)][heads]
+    used = torch.cat([of_heads, before[rows]])
+    with (
+        last_layer_only_at(trunk, used[None]),
+        in_branches(heads, rows, begun.of, None if of_heads.any() else last),
+    ):
         hidden: Tensor = trunk(
             input_ids=ids[None],
             position_ids=positions[None],

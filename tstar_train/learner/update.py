@@ -171,7 +171,7 @@ def update(
         stats = UpdateStats()
         with _whole_or_not_at_all(learner, world, "base", number, step.sequences):
             for micro in sequence_micro_batches(
-                needed(step.sequences, terms), *batching.rows, share=learner.shares
+                needed(step.sequences, terms), *batching.rows, sharing=learner.sharing
             ):
                 accumulate(learner, micro, terms, totals, stats, batching.most_loss)
             # Only before the first step: afterwards the policy differs from the one that sampled.
@@ -182,7 +182,7 @@ def update(
         added = ["base"]
         if totals.pairs and surgical is not None:
             with _whole_or_not_at_all(learner, world, "surgical", number, step.pairs):
-                for pairs in pair_micro_batches(step.pairs, *batching.rows, share=learner.shares):
+                for pairs in pair_micro_batches(step.pairs, *batching.rows, sharing=learner.sharing):
                     reference = _reference(learner, pairs)
                     loss, figures = surgical(learner.forward(pairs), pairs, totals, reference)
                     require_bounded(loss.detach(), "the surgical loss", batching.most_loss)
@@ -241,7 +241,7 @@ def compute_old_logprobs_and_values(
     """
     if not values and not old:
         return
-    for micro in sequence_micro_batches(sequences, *batching.rows, share=learner.shares):
+    for micro in sequence_micro_batches(sequences, *batching.rows, sharing=learner.sharing):
         outputs = learner.frozen(micro)
         if values:
             if outputs.values is None:

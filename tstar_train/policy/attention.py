@@ -134,17 +134,16 @@ def in_parts(parts: Sequence[Part]) -> Iterator[None]:
 
 
 @contextmanager
-def in_branches(heads: Tensor, rows: Tensor, of: Tensor, last: int) -> Iterator[None]:
+def in_branches(heads: Tensor, rows: Tensor, of: Tensor, unused: int | None) -> Iterator[None]:
     """Compute the attention of a sequence of prefixes and of rows that branch off from them.
 
     The sequence holds the tokens of all prefixes and then those of all rows. All else a layer computes token by token, without padding.
-    The outputs of prefixes in the last layer are 0, since nothing uses them.
 
     Args:
         heads: True at the tokens of each prefix, shape (prefixes, longest); padded on the right.
         rows: True at the tokens of each row, shape (rows, longest); padded on the right.
         of: number of each row's prefix, shape (rows,).
-        last: number of the last layer.
+        unused: number of a layer whose outputs for prefixes nothing uses: they are 0; None if there is none.
     """
     count, width = int(heads.sum()), rows.shape[1]
     own = torch.ones((width, width), dtype=torch.bool).tril().expand(len(rows), -1, -1)
@@ -167,7 +166,7 @@ def in_branches(heads: Tensor, rows: Tensor, of: Tensor, last: int) -> Iterator[
     ) -> tuple[Tensor, Any]:
         queries, keys, values = (given[0].transpose(0, 1) for given in (query, key, value))
         before = [laid(given[:count], heads) for given in (keys, values)]
-        if getattr(module, "layer_idx", None) == last:
+        if unused is not None and getattr(module, "layer_idx", None) == unused:
             first = queries.new_zeros((count, *queries.shape[1:]))
         else:
             first = _PLAIN(module, laid(queries[:count], heads), *before, None, **options)[0][heads]

@@ -60,7 +60,7 @@ class ImitationSchedule:
         decay: share of the steps over which the rates fall linearly to zero at the end.
         warmup: number of warmup steps.
         processes: number of data-parallel processes, each with its own ``batch`` rows; gradients are averaged.
-        rows: rows to train on: the expert's demonstrations, or quotes (``warmstart.copy_task_rows``).
+        rows: rows to train on: demonstrations of an oracle, by its kind (``TextEnv.oracle``), or quotes (``warmstart.copy_task_rows``).
         alike: key by which rows of similar length are batched to save padding: length of the whole ``row``, or of the ``context`` alone,
             without the imitated part. Use ``context`` if a row is a turn: by ``row``, all turns without a thought would fill separate
             batches, whose steps train guessing of actions (docs/results/planning_settings.md).
@@ -79,7 +79,7 @@ class ImitationSchedule:
     decay: Annotated[float, SHARE] = 0.7
     warmup: Annotated[int, FROM_1] = 100
     processes: Annotated[int, FROM_1] = 1
-    rows: Literal["expert", "quotes"] = "expert"
+    rows: Literal["expert", "search", "quotes"] = "expert"
     alike: Literal["row", "context"] = "row"
     held: int = 0
     seconds: float | None = None

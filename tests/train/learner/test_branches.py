@@ -1,4 +1,4 @@
-"""Rows that share a beginning are computed as branches of it: the fewest tokens, and the same numbers."""
+"""Rows that share a beginning are computed as branches of it where that is cheaper, with the same numbers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import Qwen2Config
 
 from scripts.studies.small_models import small_model
 from tstar_train.distributed import SingleProcess
-from tstar_train.learner.batch import (
-    COPIED,
-    chunks_of,
-    clusters_of,
-    forward,
-    micro_batches,
-    pair_micro_batches,
-    sequence_micro_batches,
-)
+from tstar_train.learner.batch import forward, pair_micro_batches, sequence_micro_batches
+from tstar_train.learner.prefixes import COPIED, Sharing, chunks_of, clusters_of, micro_batches, sharing_of
 from tstar_train.learner.torch import TorchLearner
 from tstar_train.policy.critic import Critic
 from tstar_train.policy.model import recompute_layers
@@ -60,20 +54,56 @@ def partitions(items):
             yield [*part[:n], [first, *block], *part[n + 1 :]]
 
 
-@given(rows_of_two_letters)
-@settings(max_examples=150, deadline=None)
-def test_no_partition_computes_fewer_tokens(rows):
-    clusters = clusters_of(rows)
+def cost(rows, clusters, sharing):
+    """The clusters' cost, token by token: each token attends to those before it, in branches also to later ones of its row."""
+    total = 0.0
+    for members, shared in clusters:
+        if shared > 1:
+            total += sum(1 + sharing.pair * (place + 1) for place in range(shared - 1))
+            total += sharing.branch * len(members)
+        for length in (len(rows[i]) for i in members):
+            if shared > 1:
+                total += sum(1 + sharing.pair * (length - 1) for _ in range(shared - 1, length - 1))
+            else:
+                total += sum(1 + sharing.pair * (place + 1) for place in range(length - 1))
+    return total
+
+
+@given(rows_of_two_letters, st.sampled_from([0.0, 0.3, 2.0]), st.sampled_from([0.0, 0.5, 1.5]))
+@settings(max_examples=200, deadline=None)
+def test_no_partition_costs_less(rows, pair, branch):
+    sharing = Sharing(pair, branch)
+    clusters = clusters_of(rows, sharing)
     assert sorted(i for members, _ in clusters for i in members) == list(range(len(rows)))
     for members, shared in clusters:
         assert shared <= common([rows[i] for i in members])
-    fewest = min(
-        computed(
-            rows, [(block, common([rows[i] for i in block]) if len(block) > 1 else 0) for block in blocks]
+    # A set of rows may share any beginning that all have, or none.
+    least = min(
+        sum(
+            min(
+                cost(rows, [(block, begun)], sharing)
+                for begun in (0, *range(2, common([rows[i] for i in block]) + 1 if len(block) > 1 else 2))
+            )
+            for block in blocks
         )
         for blocks in partitions(list(range(len(rows))))
     )
-    assert computed(rows, clusters) == fewest
+    assert cost(rows, clusters, sharing) == pytest.approx(least)
+    if not pair and not branch:
+        assert cost(rows, clusters, sharing) == computed(rows, clusters)
+
+
+def test_rows_share_a_prefix_only_where_that_pays():
+    narrow, wide = (sharing_of(Qwen2Config(hidden_size=size)) for size in (128, 1024))
+    assert narrow.pair > wide.pair > 0
+    long, short, apart = [1] * 200, [1] * 9, [[2] * 3, [3] * 3]
+    for sharing in (narrow, wide):
+        assert [s for _, s in clusters_of([[*long, *end] for end in apart], sharing)] == [200]
+        assert [s for _, s in clusters_of([[*short, *end] for end in apart], sharing)] == [0]
+    assert [s for _, s in clusters_of([[*short, *end] for end in apart])] == [9]
+    # Few tokens are saved of long rows, whose attention is then computed in full: it pays in a wide model alone.
+    late = [[1] * 80 + [number] * 800 for number in range(2, 8)]
+    assert [[s for _, s in clusters_of(late, sharing)] for sharing in (narrow, wide)] == [[0], [80]]
 
 
 @given(rows_of_two_letters, st.integers(1, 40))
@@ -119,9 +149,9 @@ def sequences(size, seed=0):
     return made + copy.deepcopy(made[::3])
 
 
-def numbers(model, rows, share, critic=None, most=100):
+def numbers(model, rows, sharing, critic=None, most=100):
     """(every own token's log-probability, entropy and value, the gradient of a sum that weighs every token differently)."""
-    micros = list(sequence_micro_batches(rows, most, 0.7, 0, torch.device("cpu"), share=share))
+    micros = list(sequence_micro_batches(rows, most, 0.7, 0, torch.device("cpu"), sharing=sharing))
     model.zero_grad()
     said, entropies, values = {}, {}, {}
     for micro in micros:
@@ -147,10 +177,10 @@ def numbers(model, rows, share, critic=None, most=100):
 @pytest.mark.parametrize("name", MODELS)
 def test_branches_give_the_numbers_of_whole_rows(name):
     model, rows = small_model(name, 300), sequences(300)
-    whole, expected, slope = numbers(model, rows, share=False)
+    whole, expected, slope = numbers(model, rows, sharing=None)
     assert all(micro.prefixes is None for micro in whole)
     for most in (90, 200, 10_000):
-        shared, found, other = numbers(model, rows, share=True, most=most)
+        shared, found, other = numbers(model, rows, sharing=Sharing(), most=most)
         assert any(micro.prefixes is not None for micro in shared)
         for one, two in zip(expected, found, strict=True):
             torch.testing.assert_close(one, two, atol=2e-5, rtol=1e-5)
@@ -175,8 +205,8 @@ def test_gradients_come_in_the_order_of_whole_rows(name, separate):
     for number, parameter in enumerate(p for module in modules for p in module.parameters()):
         parameter.register_hook(lambda gradient, number=number: order.append(number))
     orders = set()
-    for share in (False, True):
-        for micro in sequence_micro_batches(rows, 200, 1.0, 0, torch.device("cpu"), share=share):
+    for sharing in (None, Sharing()):
+        for micro in sequence_micro_batches(rows, 200, 1.0, 0, torch.device("cpu"), sharing=sharing):
             outputs = forward(model, micro, critic)
             (
                 outputs.logprobs.sum()
@@ -195,8 +225,8 @@ def test_values_of_a_critic_are_those_of_whole_rows(separate):
     model, rows = small_model("qwen2", 300), sequences(300, seed=1)
     critic = Critic(model, separate)
     torch.nn.init.normal_(critic.head.weight, generator=torch.Generator().manual_seed(0))
-    _, expected, _ = numbers(model, rows, False, critic)
-    _, found, _ = numbers(model, rows, True, critic)
+    _, expected, _ = numbers(model, rows, None, critic)
+    _, found, _ = numbers(model, rows, Sharing(), critic)
     assert len(expected) == 3 and float(expected[2].std()) > 0.01
     for one, two in zip(expected, found, strict=True):
         torch.testing.assert_close(one, two, atol=2e-5, rtol=1e-5)
@@ -220,10 +250,10 @@ def test_a_pairs_replies_branch_off_from_their_context():
 
     begun = []
 
-    def sums(share):
+    def sums(sharing):
         found = {}
-        for micro in pair_micro_batches(pairs, 90, 1.0, 0, torch.device("cpu"), share=share):
-            assert share or micro.prefixes is None
+        for micro in pair_micro_batches(pairs, 90, 1.0, 0, torch.device("cpu"), sharing=sharing):
+            assert sharing or micro.prefixes is None
             begun.append(micro.prefixes)
             totals = torch.zeros(2 * micro.pairs).index_add(
                 0, micro.owner, forward(model, micro).logprobs.detach()
@@ -234,9 +264,9 @@ def test_a_pairs_replies_branch_off_from_their_context():
                 found[len(found)] = (float(totals[n]), float(totals[micro.pairs + n]))
         return sorted(found.values())
 
-    assert sums(True) == [pytest.approx(pair, abs=1e-4) for pair in sums(False)]
-    assert any(begun) and len(pairs) == len(sums(True))
-    for better, worse in sums(True):
+    assert sums(Sharing()) == [pytest.approx(pair, abs=1e-4) for pair in sums(None)]
+    assert any(begun) and len(pairs) == len(sums(Sharing()))
+    for better, worse in sums(Sharing()):
         plain = []
         for g in pairs:
             both = []
@@ -250,10 +280,10 @@ def test_a_pairs_replies_branch_off_from_their_context():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("share", [False, True])
-def test_the_beginning_of_a_batch_has_the_numbers_of_the_whole(share):
+@pytest.mark.parametrize("sharing", [None, Sharing()])
+def test_the_beginning_of_a_batch_has_the_numbers_of_the_whole(sharing):
     model, sizes = small_model("qwen2", 300), set()
-    for micro in sequence_micro_batches(sequences(300), 2000, 0.7, 0, torch.device("cpu"), share=share):
+    for micro in sequence_micro_batches(sequences(300), 2000, 0.7, 0, torch.device("cpu"), sharing=sharing):
         whole = forward(model, micro).logprobs
         for most in (1, 150, 400, 10_000):
             part, own = micro.beginning(most)
@@ -262,7 +292,7 @@ def test_the_beginning_of_a_batch_has_the_numbers_of_the_whole(share):
             assert part.ids.numel() + begun <= most or len(part.ids) == 1 or len(part.prefixes.ids) == 1
             sizes.add((micro.prefixes is None, len(part.ids) < len(micro.ids)))
         assert own.all()
-    assert {(not share, True), (not share, False)} <= sizes
+    assert {(sharing is None, True), (sharing is None, False)} <= sizes
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -272,10 +302,10 @@ def test_pairs_without_padding_have_the_numbers_and_gradients_of_whole_rows(name
     order, orders, found = [], set(), []
     for number, parameter in enumerate(model.parameters()):
         parameter.register_hook(lambda gradient, number=number: order.append(number))
-    for share in (False, True):
+    for sharing in (None, Sharing()):
         model.zero_grad()
         sums = []
-        for micro in pair_micro_batches(pairs, 10_000, 1.0, 0, torch.device("cpu"), share=share):
+        for micro in pair_micro_batches(pairs, 10_000, 1.0, 0, torch.device("cpu"), sharing=sharing):
             of_replies = torch.zeros(2 * micro.pairs).index_add(
                 0, micro.owner, forward(model, micro).logprobs
             )
@@ -306,5 +336,5 @@ def test_a_pass_over_pairs_computes_no_padding():
 def test_recomputed_layers_share_nothing():
     model = small_model("qwen2", 300)
     recompute_layers(model)
-    assert not TorchLearner(model, None, SingleProcess(), learning_rate=0.0, recompute=True).shares
-    assert TorchLearner(small_model("qwen2", 300), None, SingleProcess(), learning_rate=0.0).shares
+    assert not TorchLearner(model, None, SingleProcess(), learning_rate=0.0, recompute=True).sharing
+    assert TorchLearner(small_model("qwen2", 300), None, SingleProcess(), learning_rate=0.0).sharing

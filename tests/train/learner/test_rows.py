@@ -17,7 +17,8 @@ from tstar_train.distributed import SingleProcess
 from tstar_train.engines.check import EngineMismatch, max_logprob_difference
 from tstar_train.engines.local import LocalEngine
 from tstar_train.learner.base import Norms
-from tstar_train.learner.batch import Chunk, Step, micro_batches, split_minibatches
+from tstar_train.learner.batch import Step, split_minibatches
+from tstar_train.learner.prefixes import Chunk, micro_batches
 from tstar_train.learner.reference import CopiedReference
 from tstar_train.learner.rows import make_rows
 from tstar_train.learner.terms import KLTerm, PolicyTerm, SurgicalTerm

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import random
 import re
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 from policies import HOTPOT, RECIPE, tokenizer
 from rich.console import Console
 
-from tstar_envs import find_entry, parse_reply
+from tstar_envs import UnknownOption, find_entry, parse_reply
 from tstar_train import warmstart
 from tstar_train.grafting import HEADER_FAILED, HEADER_SUCCEEDED
 from tstar_train.policy.codec import PlainCodec
@@ -24,6 +25,7 @@ from tstar_train.warmstart import (
     Row,
     batches_of,
     build_weights,
+    demonstrate,
     imitate,
     imitation_loss,
     pad_rows,
@@ -270,6 +272,30 @@ def test_a_warm_start_goes_on_from_the_policy_that_it_begins_with(tmp_path, monk
         (1000, 27_000),
         (2000, 0),
     ]
+
+
+def test_the_oracle_that_a_stage_names_plays():
+    entry, recipe = find_entry("alfworld"), load_recipe("alfworld")
+    style = dataclasses.replace(
+        recipe.warm_start.demonstrations, mistake=0.0, no_thought=0.0, contrast=0.0, wordings=1
+    )
+    env, lengths = PracticeMix(recipe, entry)("0"), {}
+    for kind in ("expert", "search"):
+        shown = [demonstrate(env, task, random.Random(0), style, kind) for task in env.task_ids("train")[:8]]
+        lengths[kind] = [len(one.turns) for one in shown if one is not None]
+        env.reset(options={"task": env.task_ids("train")[0]})
+        for turn in shown[0].turns:
+            assert turn.reply == env.oracle(kind=kind)
+            env.step(turn.reply)
+    assert sum(lengths["search"]) > 1.3 * sum(lengths["expert"])
+    codec = PlainCodec(tokenizer(), with_prompt=False)
+    one, other = (
+        next(practice_rows(PracticeMix(recipe, entry), codec, 0, style, recipe.env, kind=kind))
+        for kind in lengths
+    )
+    assert len(other.ids) > len(one.ids)
+    with pytest.raises(UnknownOption, match="kind"):  # only ALFWorld has one that searches
+        next(practice_rows(PracticeMix(RECIPE, HOTPOT), codec, 0, STYLE, SEEN, kind="search"))
 
 
 def test_step_contexts_give_a_row_per_turn_with_what_the_policy_will_see():
