@@ -10,8 +10,8 @@ one process that measures all sides in turn, and its tables take the place of th
 with a side that this run did not measure is refused: nothing is written if the command fails, or if the new tables lack a table, a column,
 a row or a number that the page has. What a page says about its numbers is not rewritten: read it after a run.
 
-Not here: gpu.md and the vLLM table of llm.md (other machines), the tables of trained policies, whose seconds are by-products of training
-runs (algorithms.md "Trees and seconds", planning.md), and bench_restore.py, whose numbers stand in a sentence of docs/tstar.md.
+Not here: gpu.md and the vLLM table of llm.md (other machines), tables whose seconds are by-products of training runs or studies (the CPU
+minutes of algorithms.md, planning.md, grafting.md), and bench_restore.py, whose numbers stand in a sentence of docs/tstar.md.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ ENTRIES = (
         "40 minutes",
         labels=("method",),
     ),
+    Entry("sharing", "sampling.md", "{python} scripts/bench/bench_sharing.py --rounds 4", "8 minutes"),
     Entry(
         "envs",
         "envs_speed.md",
@@ -442,6 +443,15 @@ def revision_of(folder: Path) -> str:
     return head.strip() if not done.returncode and not prefix else ""
 
 
+def changes_in(folder: Path) -> list[str]:
+    """List the tracked files of a checkout that differ from its commit; none if it is no checkout of its own."""
+    if not revision_of(folder):
+        return []
+    command = ["git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [line[3:] for line in done.stdout.splitlines()]
+
+
 def folder_before(entry: Entry, checkouts: Mapping[Path, str]) -> str:
     """Return the folder that an entry compares with, empty if it needs none.
 
@@ -526,6 +536,11 @@ def main(
     for folder in asked.before:
         if not folder.is_dir():
             parser.error(f"--before {folder} is no folder")
+        if changed := changes_in(folder):
+            parser.error(
+                f"--before {folder} has changes that its commit lacks ({', '.join(changed[:3])}), so its side would not be that "
+                f"commit's: `git -C {folder} stash`"
+            )
     run = chosen(entries, asked.names, asked.page)
     if asked.list:
         print("\n".join(map(listed, run)))

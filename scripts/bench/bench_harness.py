@@ -134,7 +134,7 @@ def _play_oracle(env: str, episodes: int) -> dict[str, float]:
 
 def _endpoint(options: Options, sides: dict[str, Path]) -> None:
     print(
-        "\n| episodes at once | side | CPU ms a request | connections for requests | loop late by, p99 | at most | threads |\n"
+        "\n| episodes at once | side | CPU ms a request | connections for requests | loop late by, p99 | latest | threads |\n"
         "|---|---|---|---|---|---|---|"
     )
     for seats in options.seats:

@@ -274,10 +274,14 @@ def main() -> None:
     )
     print("single rounds: median (lowest to highest)\n")
     heads = [f"{phase} | TRL's | ratio" for phase in ("rollout", "update", "both")]
-    print(f"| parameters, episodes | {' | '.join(heads)} |\n|{'---|' * 10}", flush=True)
-    for name in asked.sizes:
+    for number, name in enumerate(asked.sizes):
         size = SIZES[name]
-        print(row(name, size, *measured(asked.env, size, asked.rounds)), flush=True)
+        found = row(name, size, *measured(asked.env, size, asked.rounds))
+        if (
+            not number
+        ):  # only now has DeepSpeed, if installed, said what it says on stdout when it is imported
+            print(f"\n| parameters, episodes | {' | '.join(heads)} |\n|{'---|' * 10}")
+        print(found, flush=True)
 
 
 if __name__ == "__main__":

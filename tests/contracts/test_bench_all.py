@@ -303,6 +303,7 @@ def test_a_table_that_compares_wants_the_checkout_of_its_page(
         git(folder, "init", "-q")
         git(folder, "commit", "-q", "--allow-empty", "-m", folder.name)
     (old / "inside").mkdir()
+    (old / "inside/code.py").write_text("", encoding="utf-8")
     entry = FAKE._replace(command=FAKE.command + " {before}", before=git(old, "rev-parse", "HEAD")[:7])
     for given, why in (
         (
@@ -316,6 +317,11 @@ def test_a_table_that_compares_wants_the_checkout_of_its_page(
         assert why in capsys.readouterr().err and page.read_text(encoding="utf-8") == PAGE
     assert main(["--before", str(new), str(old)], entries=[entry], root=root) == 0
     assert FIRST in page.read_text(encoding="utf-8")
+    # A checkout with other code than its commit's is none of that commit.
+    git(old, "add", "inside/code.py")
+    with pytest.raises(SystemExit):
+        main(["--before", str(old)], entries=[entry], root=root)
+    assert "has changes that its commit lacks (inside/code.py), so its side" in capsys.readouterr().err
 
 
 def test_a_bench_that_writes_its_page_is_checked_as_well(

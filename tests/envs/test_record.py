@@ -1,6 +1,7 @@
 """Episode records: every reply survives, half lines of a killed writer do no harm, newer files are refused."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -89,10 +90,19 @@ def test_newer_schema_is_refused() -> None:
         Episode.from_json(json.dumps(record))
 
 
-def test_episodes_written_together_are_one_flush_and_as_many_lines(tmp_path: Path) -> None:
-    path = tmp_path / "episodes.jsonl"
+def test_episodes_written_together_are_one_flush_and_as_many_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, flushed, fsync = tmp_path / "episodes.jsonl", [], os.fsync
+
+    def recorded(handle: int) -> None:
+        fsync(handle)
+        flushed.append(os.fstat(handle).st_size)
+
+    monkeypatch.setattr(os, "fsync", recorded)
     path.write_text('{"half')
     append_episodes(path, [make_episode(f"t{n}") for n in range(3)])
+    assert flushed == [path.stat().st_size], "all is on disk, at once"
     append_episodes(path, [])
     assert [e.task for e in read_episodes(path)] == ["t0", "t1", "t2"]
 

@@ -243,6 +243,29 @@ def test_blocks_find_what_faiss_finds(
 
 
 @pytest.mark.parametrize("kind", ["flat", "fp16", "sq8"])
+def test_a_batch_decodes_each_vector_once(
+    kind: Kind, documents: list[Document], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FAISS would decode the vectors for each query."""
+    encoder = HashedTfidfEncoder(dim=64, seed=0).fit([d.contents for d in documents])
+    rows = encoder.encode_documents([d.contents for d in documents])
+    vectors = trained(kind, 64, len(documents), rows)
+    vectors.add(rows)
+    index, asked, search = DenseIndex(documents, encoder, vectors), [], vectors.search
+
+    def scanned(queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(len(queries))
+        return search(queries, count)
+
+    monkeypatch.setattr(vectors, "search", scanned)
+    queries, _ = make_queries(documents, 64)
+    index.search(queries, 3)
+    assert asked == []
+    index.search(queries[:1], 3)
+    assert asked == [1]
+
+
+@pytest.mark.parametrize("kind", ["flat", "fp16", "sq8"])
 def test_one_query_finds_what_it_finds_among_many(kind: Kind, documents: list[Document]) -> None:
     encoder = HashedTfidfEncoder(dim=64, seed=0).fit([d.contents for d in documents])
     rows = encoder.encode_documents([d.contents for d in documents])
