@@ -17,6 +17,7 @@ import torch
 from policies import trainer
 
 from tstar_envs import find_entry
+from tstar_train.algorithms.base import Algorithm
 from tstar_train.build import make_env
 from tstar_train.config import DAPOConfig
 from tstar_train.loop import iterate
@@ -58,12 +59,13 @@ def played_once():
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Of one iteration: its figures, what was played, and the reference's weights after it."""
+    """Of one iteration: its figures, what was played, the reference's weights after it, and the algorithm."""
 
     metrics: dict
     groups: list
     grafts: list
     reference: torch.Tensor | None
+    algorithm: Algorithm
 
     @property
     def trees(self):
@@ -110,7 +112,7 @@ def outcome(algorithm, env, *changes):
     weights = (
         None if reference is None else torch.cat([p.detach().flatten() for p in reference.state().values()])
     )
-    return Outcome(result.metrics, result.data.groups, result.data.grafts.kept, weights)
+    return Outcome(result.metrics, result.data.groups, result.data.grafts.kept, weights, one.algorithm)
 
 
 def same_trees(one, other):
@@ -402,31 +404,52 @@ def forks(of):
     )
 
 
+def without_steps(one):
+    """Advantages without the algorithm's own credit of steps, which turns of forks do not have."""
+    found = []
+    for group in one.groups:
+        steps = one.algorithm.step_advantages(group.trajectories) or [
+            np.zeros(len(t.turns)) for t in group.trajectories
+        ]
+        steps = [*steps, *(np.zeros(len(t.turns)) for t in group.forks)]
+        found.append([whole - own for whole, own in zip(group.advantages, steps, strict=True)])
+    return found
+
+
 def weights_of_forks(of):
     equal, reach = of("sokoban-easy", *FORKS), of("sokoban-easy", *FORKS, ("explore.weights", "reach"))
-    steps_of_start = STEP_TERMS.get(of.args[0], 0.0)
-    for one, other in zip(equal.groups, reach.groups, strict=True):
-        if one.tree is None or steps_of_start:
+    changed = 0
+    for group, one, other in zip(reach.groups, without_steps(equal), without_steps(reach), strict=True):
+        if group.tree is None:
+            assert not any(row.any() for row in (*one, *other))
             continue
-        reached = one.tree.graph.reach(8)
-        for step in one.tree.graph.passages:
+        graph = group.tree.graph
+        reached = graph.reach(8)
+        for step in graph.passages:
             i, t = step.member
-            factor = 4 * reached[step.state] / one.tree.graph.visits[step.state]
-            assert other.advantages[i][t] == pytest.approx(factor * one.advantages[i][t])
+            factor = 4 * reached[step.state] / graph.visits[step.state]
+            assert other[i][t] == pytest.approx(factor * one[i][t], abs=1e-9)
+            changed += abs(one[i][t]) > 0.01 < abs(factor - 1)
+    assert changed > 0, "else nothing is tested"
 
 
 def credit_of_actions(of):
     rows, graph = of("sokoban-easy", *FORKS), of("sokoban-easy", *FORKS, ("explore.credit", "graph"))
     assert not np.array_equal(rows.credit, graph.credit)
-    if not STEP_TERMS.get(of.args[0]):
-        for group in graph.groups:
-            chosen = [] if group.tree is None else group.tree.graph.tried().values()
-            nonzero = sum(np.count_nonzero(row) for row in group.advantages)
-            assert nonzero <= sum(len(actions) for actions in chosen), "a row for each tried action"
+    credited = 0
+    for group, credit in zip(graph.groups, without_steps(graph), strict=True):
+        takers = set()
+        for state, actions in [] if group.tree is None else group.tree.graph.tried().items():
+            own = [group.tree.graph.taker(state, action) for action in actions]
+            takers |= set(own)
+            credits = [credit[i][t] for i, t in own]
+            assert sum(credits) == pytest.approx(0.0, abs=1e-9), "what one action gains, the others lose"
+            credited += sum(abs(a) > 0.01 for a in credits)
+        for i, row in enumerate(credit):
+            others = [a for t, a in enumerate(row) if (i, t) not in takers]
+            assert others == pytest.approx([0.0] * len(others), abs=1e-9), "a row for each tried action"
+    assert credited > 0, "else nothing is tested"
 
-
-# Algorithms whose own credit of steps is added to the tree's.
-STEP_TERMS = {"gigpo": 1.0, "hgpo": 1.0, "graphgpo": 1.0}
 
 SWITCHES = (
     nodes,
