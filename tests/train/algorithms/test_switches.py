@@ -59,13 +59,14 @@ def played_once():
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Of one iteration: its figures, what was played, the reference's weights after it, and the algorithm."""
+    """Of one iteration: its figures, what was played, the reference's weights after it, the algorithm, and all rows."""
 
     metrics: dict
     groups: list
     grafts: list
     reference: torch.Tensor | None
     algorithm: Algorithm
+    rows: list
 
     @property
     def trees(self):
@@ -95,6 +96,9 @@ def outcome(algorithm, env, *changes):
         "graft": {"fallback": "z_plus", "surgical_weight": 0.15},
         "optim": {"num_minibatches": 1, "decay": 0.0, "learning_rate": 1e-3},
         "explore": {},
+        "gigpo": {},
+        "hgpo": {},
+        "ppo": {},
     }
     if env == "sokoban-easy":
         parts["rollout"]["horizon"] = 8
@@ -107,12 +111,20 @@ def outcome(algorithm, env, *changes):
     )
     tasks = list(make_env(config).task_ids("train"))
     one = trainer(config, load_policy("tiny", POLICIES[env]), [tasks[n] for n in TASKS[env]])
+    rows, token_advantages = [], one.algorithm.token_advantages
+
+    def credited(episodes, world):
+        token_advantages(episodes, world)
+        rows.extend(row for _, own in episodes for row in own)
+
+    one.algorithm.token_advantages = credited
     result = iterate(one, ITERATION)
     reference = one.learner.average
     weights = (
         None if reference is None else torch.cat([p.detach().flatten() for p in reference.state().values()])
     )
-    return Outcome(result.metrics, result.data.groups, result.data.grafts.kept, weights, one.algorithm)
+    data = result.data
+    return Outcome(result.metrics, data.groups, data.grafts.kept, weights, one.algorithm, rows)
 
 
 def same_trees(one, other):
@@ -486,3 +498,39 @@ MATRIX = [
 @pytest.mark.parametrize(("switch", "algorithm"), MATRIX)
 def test_a_switch_has_its_effect(switch, algorithm):
     switch(partial(outcome, algorithm))
+
+
+@pytest.mark.parametrize("algorithm", ["gigpo", pytest.param("hgpo", marks=pytest.mark.slow)])
+def test_ecpos_shrinkage_changes_the_credit_of_steps_beside_the_trees(algorithm):
+    of = partial(outcome, algorithm, "sokoban-easy", *STATES)
+    plain, shrunk = of(), of((f"{algorithm}.shrink", 2.0), (f"{algorithm}.gate", 8.0))
+    assert same_trees(plain, shrunk) and plain.metrics["reward"] == shrunk.metrics["reward"]
+    for one, other in zip(without_steps(plain), without_steps(shrunk), strict=True):
+        np.testing.assert_allclose(np.concatenate(other), np.concatenate(one), atol=1e-12)
+    whole, less = [
+        np.abs(o.credit - np.concatenate([row for own in without_steps(o) for row in own])).sum()
+        for o in (plain, shrunk)
+    ]
+    assert 0 < less < whole, "by its evidence, so less"
+    assert plain.metrics["base_gradient_norm"] != shrunk.metrics["base_gradient_norm"]
+
+
+def test_ppo_by_turns_credits_all_tokens_of_a_turn_alike():
+    of = partial(outcome, "ppo", "sokoban-easy", ("ppo.gamma", 0.9), ("ppo.lam", 0.9))
+    by_token, by_turn = of(), of(("ppo.level", "turn"))
+    assert by_token.metrics["reward"] == by_turn.metrics["reward"] and not by_turn.trees
+    found = []
+    for one in (by_token, by_turn):
+        turns = []
+        for row in one.rows:
+            mask = np.array([0, *row.response_mask, 0])
+            bounds = zip(np.flatnonzero(np.diff(mask) > 0), np.flatnonzero(np.diff(mask) < 0), strict=True)
+            turns += [(row.advantages[a:b], row.returns[a:b]) for a, b in bounds]
+        spread = max(max(advantages) - min(advantages) for advantages, _ in turns)
+        targets = [sum(not math.isnan(r) for r in returns) for _, returns in turns]
+        found.append((spread, targets, [len(returns) for _, returns in turns]))
+    (spread, targets, lengths), (none, first, same) = found
+    assert lengths == same and max(lengths) > 1
+    assert none < 1e-9 < 1e-3 < spread
+    assert targets == lengths and set(first) == {1}, "the critic learns one value a turn"
+    assert by_token.metrics["value_loss"] != by_turn.metrics["value_loss"]
