@@ -192,6 +192,26 @@ def test_forks_come_back_from_the_queue_of_a_checkpoint(tmp_path):
             assert loaded.tree.graph.values(0.95).tolist() == group.tree.graph.values(0.95).tolist()
 
 
+@pytest.mark.slow
+def test_forks_sampled_ahead_by_an_engine_process_are_those_of_the_weights_it_has():
+    """The first two iterations are sampled with the first weights: without a step between them the local engine plays the same."""
+    config = with_parts(
+        config_of(ENV, first="untried"), rollout={"group_size": 4}, optim={"learning_rate": 0.0}
+    )
+    plain = trainer(config, policy_of_its_own(), MIXED)
+    one = trainer(with_parts(config, rollout={"ahead": 1}), policy_of_its_own(), MIXED)
+    try:
+        for number in range(2):
+            ours, local = iterate(one, number), iterate(plain, number)
+            one.whole = plain.whole = True
+            assert ours.metrics["sampling_lag"] == number and ours.metrics["forks"] > 0
+            assert said(ours.data.groups) == said(local.data.groups)
+            assert ours.metrics["turns_sampled"] == local.metrics["turns_sampled"]
+    finally:
+        one.ahead.wait()
+        one.sampler.engine.close()
+
+
 def test_forks_of_two_environments_are_each_of_its_own():
     """With another horizon each; turns are counted together."""
     two = [ENV, "sokoban-medium"]
