@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from tstar_train.engines.base import Sample
 from tstar_train.engines.local import LocalEngine
 from tstar_train.engines.paged import PagedEngine
 from tstar_train.learner.rows import make_rows
-from tstar_train.loop import iterate
+from tstar_train.loop import PhaseTimer, begin, forget_beginnings, iterate, sample
 from tstar_train.policy.model import load_policy
 from tstar_train.rollout.stream import Slot
 
@@ -45,6 +46,19 @@ def said(groups):
     ]
 
 
+def credited(config, tasks):
+    """A first iteration up to its credit, as the trainer samples it."""
+    one = trainer(config, policy_of_its_own(), tasks)
+    data = begin(one, 0, 0.0)
+    sample(one, data, PhaseTimer(time.perf_counter, one.policy.model.device))
+    return data
+
+
+def policy_of_its_own():
+    """Training changes it."""
+    return load_policy("tiny", "sokoban")
+
+
 def test_forks_end_at_the_horizon_of_their_own_task():
     """A multiple of each task's optimum, which differs between them; credit by reach counts its steps too."""
     config = with_parts(
@@ -54,13 +68,12 @@ def test_forks_end_at_the_horizon_of_their_own_task():
     check(config)
     env, tasks = make_env(config), [tasks_of(ENV, 20)[n] for n in (1, 19)]  # some of their episodes win
     optimum = {task: env.reset(options={"task": task})[1]["optimal_length"] for task in tasks}
-    result = iterate(trainer(config, policy_of_its_own(), tasks), 0)
-    groups, weighed, cut = result.data.groups, 0, set()
+    groups, weighed, cut = credited(config, tasks).groups, 0, set()
     horizons = {g.trajectories[0].episode.task: g.horizon for g in groups}
     assert (
         horizons == {task: 2 * steps for task, steps in optimum.items()} and len(set(horizons.values())) == 2
     )
-    assert result.metrics["forks"] == sum(len(g.forks) for g in groups) > 0
+    assert all(group.forks for group in groups)
     for group in groups:
         require_forks_are_episodes(config, group)
         for member in group.members:
@@ -78,11 +91,6 @@ def test_forks_end_at_the_horizon_of_their_own_task():
             assert group.advantages[i][t] == pytest.approx(wanted)
             weighed += bool(wanted)
     assert weighed > 0 and cut
-
-
-def policy_of_its_own():
-    """Training changes it."""
-    return load_policy("tiny", "sokoban")
 
 
 class Scripted(LocalEngine):
@@ -151,7 +159,7 @@ def test_an_invalid_first_reply_of_a_fork_is_a_loop_that_counts_and_is_penalised
 
 def test_without_a_valid_reply_nothing_is_untried_and_what_was_drawn_counts():
     engine = Scripted(policy_of(ENV), INVALID, "/draw ")
-    groups, data = sampled(config_of(ENV, first="untried"), tasks_of(ENV), engine)
+    groups, data = sampled(config_of(ENV, first="untried"), tasks_of(ENV, 1), engine)
     episodes = [t for g in groups for t in g.members]
     assert not any(g.forks for g in groups) and engine.given > 0
     assert data.turns == sum(len(t.turns) for t in episodes) + engine.given
@@ -159,14 +167,15 @@ def test_without_a_valid_reply_nothing_is_untried_and_what_was_drawn_counts():
     assert data.tokens == drawn and not data.forks_failed
 
 
+@pytest.mark.slow
 def test_the_paged_engine_plays_the_forks_of_the_local_one():
-    """Few rows side by side, so that a round's forks and draws wait for one another; states are chosen by its scores."""
+    """Two rows at a time, so that episodes, draws and forks wait for one another; states are chosen by its scores."""
     pytest.importorskip("psutil", reason="continuous batching on a CPU needs psutil")
     config = with_parts(
-        config_of(ENV, first="untried", where="policy"), rollout={"group_size": 6, "horizon": 6}
+        config_of(ENV, first="untried", where="policy"), rollout={"group_size": 5, "horizon": 4}
     )
     policy, tasks = policy_of(ENV), tasks_of(ENV, 1)
-    paged = PagedEngine(policy, 2, 512, 0.05)
+    paged = PagedEngine(policy, 2, 512, 0.02)
     assert paged.rows_at_once == 2
     local, data = sampled(config, tasks, LocalEngine(policy, limit=512))
     ours, counted = sampled(config, tasks, paged)
@@ -176,8 +185,9 @@ def test_the_paged_engine_plays_the_forks_of_the_local_one():
 
 def test_forks_come_back_from_the_queue_of_a_checkpoint(tmp_path):
     """With their trees, which hold the graph of states."""
-    one = trainer(config_of(ENV, first="untried"), policy_of_its_own(), tasks_of(ENV))
-    data = iterate(one, 0).data
+    config = with_parts(config_of(ENV, first="untried"), rollout={"group_size": 4})
+    data = credited(config, MIXED)
+    forget_beginnings(data.groups)  # as sampling ahead does
     queue, other = Ahead(), Ahead()
     queue.start(lambda: data, lambda _: None, 0)
     queue.gather(SingleProcess())
@@ -185,6 +195,7 @@ def test_forks_come_back_from_the_queue_of_a_checkpoint(tmp_path):
     other.load(tmp_path / "queue", SingleProcess())
     found = other.take()
     assert said(found.groups) == said(data.groups) and sum(len(g.forks) for g in found.groups) > 0
+    assert any(group.tree is not None for group in data.groups)
     for loaded, group in zip(found.groups, data.groups, strict=True):
         assert [row.tolist() for row in loaded.advantages] == [row.tolist() for row in group.advantages]
         assert (loaded.tree is None) == (group.tree is None)
