@@ -53,6 +53,7 @@ FURTHER = {
         "--tree.nodes state --graft.source both --graft.loss surgical --graft.keep all --graft.batch 4",
     ),
     "forks": ("dapo", "--explore.share 0.5 --explore.first untried"),
+    "forks-kept": ("grpo", "--explore.share 0.5 --graft.enabled --graft.keep all --graft.batch 4"),
     "forks-ways": ("hgpo", "--explore.share 0.5 --graft.source way --explore.weights reach --turns 150"),
     "ahead": ("dapo", "--rollout.ahead 1"),
     "mix": (

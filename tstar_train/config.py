@@ -145,7 +145,8 @@ class ExploreConfig:
     forks until it has sampled as many turns as all episodes would have taken. 0: no forks."""
     where: Literal["reach", "policy", "uniform"] = "reach"
     """States that forks begin in. reach: with probability proportional to how often the policy comes by on the graph, divided by one more
-    than the visits; policy: to how often it would try an action there that nobody tried (needs listed actions); uniform: all alike."""
+    than the visits; policy: to how often it would try an action there that nobody tried (needs listed actions; its probabilities are those
+    at temperature 1, whatever the sampling temperature); uniform: all alike."""
     first: Literal["policy", "untried"] = "policy"
     """First action of a fork. policy: drawn by the policy, whatever it is; untried: up to eight replies are drawn and the first with an
     action that nobody tried there is played, and without one there is no fork."""
@@ -153,7 +154,7 @@ class ExploreConfig:
     """Weight of a turn's credit. equal: 1; reach: how often the policy comes by its state on the graph, over the visits in the group."""
     credit: Literal["rows", "graph"] = "rows"
     """Credit of turns. rows: every sampled turn has its own; graph: each tried action of a state once, with the expected gradient under the
-    policy's own probabilities (needs listed actions)."""
+    policy's own probabilities (needs listed actions), which are those at temperature 1, whatever the sampling temperature."""
 
 
 @dataclass(frozen=True)

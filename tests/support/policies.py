@@ -89,4 +89,6 @@ def trainer(config, policy, tasks=None, world=None) -> Trainer:
     made = trainer_of(config, policy, world or SingleProcess())
     if tasks is not None:
         made.stream = Given(tasks)
+        if made.sampler is not None:
+            made.sampler.stream = made.stream
     return made

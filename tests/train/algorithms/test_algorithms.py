@@ -249,6 +249,16 @@ def small(env, algo, tstar, iterations=2):
     )
 
 
+def require_resumes(out):
+    """A finished run of two iterations, resumed as if it had been killed after the first checkpoint; returns its metrics."""
+    whole = (out / "metrics.jsonl").read_text()
+    (out / "summary.json").unlink()
+    shutil.rmtree(out / "checkpoints" / "000002")
+    resume_run(out, Console(quiet=True))
+    assert (out / "metrics.jsonl").read_text() == whole, "an interrupted run and a whole one are the same"
+    return whole
+
+
 # By default one combination of the algorithms with a state or rounds of their own; test_switches.py has the others.
 ALWAYS = {("hotpotqa", "dapo", True), ("hotpotqa", "ppo", False)}
 MATRIX = [(env, algo, tstar) for env in ("hotpotqa", "sokoban-easy") for algo, tstar in COMBINATIONS]
@@ -258,14 +268,10 @@ MATRIX = [(env, algo, tstar) for env in ("hotpotqa", "sokoban-easy") for algo, t
     ("env", "algo", "tstar"), [c if c in ALWAYS else pytest.param(*c, marks=pytest.mark.slow) for c in MATRIX]
 )
 def test_every_combination_trains_and_resumes(env, algo, tstar, tmp_path):
-    out, quiet = tmp_path / "run", Console(quiet=True)
-    summary = train(small(env, algo, tstar), out, quiet).summary
+    out = tmp_path / "run"
+    summary = train(small(env, algo, tstar), out, Console(quiet=True)).summary
     assert (summary["algo"], summary["tstar"], summary["iterations"]) == (algo, tstar, 2)
-    whole = (out / "metrics.jsonl").read_text()
-    (out / "summary.json").unlink()  # as if it had been killed after the first checkpoint
-    shutil.rmtree(out / "checkpoints" / "000002")
-    resume_run(out, quiet)
-    assert (out / "metrics.jsonl").read_text() == whole, "an interrupted run and a whole one are the same"
+    whole = require_resumes(out)
     metrics = json.loads(whole.splitlines()[-1])
     assert ("tree_nodes_before" in metrics or "grafts" in metrics) == tstar
     assert ("value_loss" in metrics) == (algo == "ppo") and ("played_tasks" in metrics) == algo.startswith(
@@ -284,10 +290,12 @@ def test_every_combination_trains_and_resumes(env, algo, tstar, tmp_path):
     ],
 )
 @pytest.mark.parametrize("processes", [1, 2])
-def test_options_of_step_credit_train_on_one_process_and_on_two(algo, options, processes, tmp_path):
-    config = dataclasses.replace(small("hotpotqa", algo, False), processes=processes, **options)
+def test_options_of_step_credit_train_and_resume_on_one_process_and_on_two(
+    algo, options, processes, tmp_path
+):
+    config = dataclasses.replace(small("hotpotqa", algo, algo != "ppo"), processes=processes, **options)
     assert train(config, tmp_path / "run", Console(quiet=True)).summary["iterations"] == 2
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in require_resumes(tmp_path / "run").splitlines()]
     assert all(line["gradient_norm"] > 0 and 0 < line["reward"] < 1 for line in lines)
     assert all(0 < line["value_loss"] < 1 for line in lines if algo == "ppo")
 

@@ -17,6 +17,7 @@ import torch
 from policies import trainer
 
 from tstar_envs import find_entry
+from tstar_train.algorithms.base import Algorithm
 from tstar_train.build import make_env
 from tstar_train.config import DAPOConfig
 from tstar_train.loop import iterate
@@ -58,12 +59,14 @@ def played_once():
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Of one iteration: its figures, what was played, and the reference's weights after it."""
+    """Of one iteration: its figures, what was played, the reference's weights after it, the algorithm, and all rows."""
 
     metrics: dict
     groups: list
     grafts: list
     reference: torch.Tensor | None
+    algorithm: Algorithm
+    rows: list
 
     @property
     def trees(self):
@@ -93,6 +96,9 @@ def outcome(algorithm, env, *changes):
         "graft": {"fallback": "z_plus", "surgical_weight": 0.15},
         "optim": {"num_minibatches": 1, "decay": 0.0, "learning_rate": 1e-3},
         "explore": {},
+        "gigpo": {},
+        "hgpo": {},
+        "ppo": {},
     }
     if env == "sokoban-easy":
         parts["rollout"]["horizon"] = 8
@@ -105,12 +111,20 @@ def outcome(algorithm, env, *changes):
     )
     tasks = list(make_env(config).task_ids("train"))
     one = trainer(config, load_policy("tiny", POLICIES[env]), [tasks[n] for n in TASKS[env]])
+    rows, token_advantages = [], one.algorithm.token_advantages
+
+    def credited(episodes, world):
+        token_advantages(episodes, world)
+        rows.extend(row for _, own in episodes for row in own)
+
+    one.algorithm.token_advantages = credited
     result = iterate(one, ITERATION)
     reference = one.learner.average
     weights = (
         None if reference is None else torch.cat([p.detach().flatten() for p in reference.state().values()])
     )
-    return Outcome(result.metrics, result.data.groups, result.data.grafts.kept, weights)
+    data = result.data
+    return Outcome(result.metrics, data.groups, data.grafts.kept, weights, one.algorithm, rows)
 
 
 def same_trees(one, other):
@@ -402,31 +416,52 @@ def forks(of):
     )
 
 
+def without_steps(one):
+    """Advantages without the algorithm's own credit of steps, which turns of forks do not have."""
+    found = []
+    for group in one.groups:
+        steps = one.algorithm.step_advantages(group.trajectories) or [
+            np.zeros(len(t.turns)) for t in group.trajectories
+        ]
+        steps = [*steps, *(np.zeros(len(t.turns)) for t in group.forks)]
+        found.append([whole - own for whole, own in zip(group.advantages, steps, strict=True)])
+    return found
+
+
 def weights_of_forks(of):
     equal, reach = of("sokoban-easy", *FORKS), of("sokoban-easy", *FORKS, ("explore.weights", "reach"))
-    steps_of_start = STEP_TERMS.get(of.args[0], 0.0)
-    for one, other in zip(equal.groups, reach.groups, strict=True):
-        if one.tree is None or steps_of_start:
+    changed = 0
+    for group, one, other in zip(reach.groups, without_steps(equal), without_steps(reach), strict=True):
+        if group.tree is None:
+            assert not any(row.any() for row in (*one, *other))
             continue
-        reached = one.tree.graph.reach(8)
-        for step in one.tree.graph.passages:
+        graph = group.tree.graph
+        reached = graph.reach(8)
+        for step in graph.passages:
             i, t = step.member
-            factor = 4 * reached[step.state] / one.tree.graph.visits[step.state]
-            assert other.advantages[i][t] == pytest.approx(factor * one.advantages[i][t])
+            factor = 4 * reached[step.state] / graph.visits[step.state]
+            assert other[i][t] == pytest.approx(factor * one[i][t], abs=1e-9)
+            changed += abs(one[i][t]) > 0.01 < abs(factor - 1)
+    assert changed > 0, "else nothing is tested"
 
 
 def credit_of_actions(of):
     rows, graph = of("sokoban-easy", *FORKS), of("sokoban-easy", *FORKS, ("explore.credit", "graph"))
     assert not np.array_equal(rows.credit, graph.credit)
-    if not STEP_TERMS.get(of.args[0]):
-        for group in graph.groups:
-            chosen = [] if group.tree is None else group.tree.graph.tried().values()
-            nonzero = sum(np.count_nonzero(row) for row in group.advantages)
-            assert nonzero <= sum(len(actions) for actions in chosen), "a row for each tried action"
+    credited = 0
+    for group, credit in zip(graph.groups, without_steps(graph), strict=True):
+        takers = set()
+        for state, actions in [] if group.tree is None else group.tree.graph.tried().items():
+            own = [group.tree.graph.taker(state, action) for action in actions]
+            takers |= set(own)
+            credits = [credit[i][t] for i, t in own]
+            assert sum(credits) == pytest.approx(0.0, abs=1e-9), "what one action gains, the others lose"
+            credited += sum(abs(a) > 0.01 for a in credits)
+        for i, row in enumerate(credit):
+            others = [a for t, a in enumerate(row) if (i, t) not in takers]
+            assert others == pytest.approx([0.0] * len(others), abs=1e-9), "a row for each tried action"
+    assert credited > 0, "else nothing is tested"
 
-
-# Algorithms whose own credit of steps is added to the tree's.
-STEP_TERMS = {"gigpo": 1.0, "hgpo": 1.0, "graphgpo": 1.0}
 
 SWITCHES = (
     nodes,
@@ -463,3 +498,39 @@ MATRIX = [
 @pytest.mark.parametrize(("switch", "algorithm"), MATRIX)
 def test_a_switch_has_its_effect(switch, algorithm):
     switch(partial(outcome, algorithm))
+
+
+@pytest.mark.parametrize("algorithm", ["gigpo", pytest.param("hgpo", marks=pytest.mark.slow)])
+def test_ecpos_shrinkage_changes_the_credit_of_steps_beside_the_trees(algorithm):
+    of = partial(outcome, algorithm, "sokoban-easy", *STATES)
+    plain, shrunk = of(), of((f"{algorithm}.shrink", 2.0), (f"{algorithm}.gate", 8.0))
+    assert same_trees(plain, shrunk) and plain.metrics["reward"] == shrunk.metrics["reward"]
+    for one, other in zip(without_steps(plain), without_steps(shrunk), strict=True):
+        np.testing.assert_allclose(np.concatenate(other), np.concatenate(one), atol=1e-12)
+    whole, less = [
+        np.abs(o.credit - np.concatenate([row for own in without_steps(o) for row in own])).sum()
+        for o in (plain, shrunk)
+    ]
+    assert 0 < less < whole, "by its evidence, so less"
+    assert plain.metrics["base_gradient_norm"] != shrunk.metrics["base_gradient_norm"]
+
+
+def test_ppo_by_turns_credits_all_tokens_of_a_turn_alike():
+    of = partial(outcome, "ppo", "sokoban-easy", ("ppo.gamma", 0.9), ("ppo.lam", 0.9))
+    by_token, by_turn = of(), of(("ppo.level", "turn"))
+    assert by_token.metrics["reward"] == by_turn.metrics["reward"] and not by_turn.trees
+    found = []
+    for one in (by_token, by_turn):
+        turns = []
+        for row in one.rows:
+            mask = np.array([0, *row.response_mask, 0])
+            bounds = zip(np.flatnonzero(np.diff(mask) > 0), np.flatnonzero(np.diff(mask) < 0), strict=True)
+            turns += [(row.advantages[a:b], row.returns[a:b]) for a, b in bounds]
+        spread = max(max(advantages) - min(advantages) for advantages, _ in turns)
+        targets = [sum(not math.isnan(r) for r in returns) for _, returns in turns]
+        found.append((spread, targets, [len(returns) for _, returns in turns]))
+    (spread, targets, lengths), (none, first, same) = found
+    assert lengths == same and max(lengths) > 1
+    assert none < 1e-9 < 1e-3 < spread
+    assert targets == lengths and set(first) == {1}, "the critic learns one value a turn"
+    assert by_token.metrics["value_loss"] != by_turn.metrics["value_loss"]

@@ -7,72 +7,40 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
 from importlib.util import find_spec
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 import tyro
 from embedded_service import EmbeddedHandler
+from forking import config_of, policy_of, require_forks_are_episodes, sampled, tasks_of
 from loopback import listening
-from policies import Given, trainer
+from policies import trainer
 
-from tstar_envs import UnknownOption, find_entry, prompt_of
+from tstar_envs import UnknownOption, prompt_of
 from tstar_envs.envs.search_qa.service import HttpSearcher
-from tstar_train.algorithms import algorithm_class
 from tstar_train.algorithms.grpo import GRPO
 from tstar_train.algorithms.tstar import TStar, _earned
 from tstar_train.build import make_env, training_tasks
 from tstar_train.cli import for_choices
 from tstar_train.config import Config
 from tstar_train.config_check import check
-from tstar_train.distributed import SingleProcess
 from tstar_train.engines.local import LocalEngine
 from tstar_train.learner.rows import make_rows
 from tstar_train.loop import iterate
 from tstar_train.metrics import anchor
 from tstar_train.policy.model import load_policy
 from tstar_train.presets import make_config
-from tstar_train.recipes.recipe import policy_name
 from tstar_train.rollout.collect import EnvSpec, collect, training_spec
 from tstar_train.rollout.explore import Explorer
 from tstar_train.rollout.kl import action_logprobs
-from tstar_train.rollout.sample import sample_groups, training_sampling
+from tstar_train.rollout.sample import training_sampling
 from tstar_train.tree import StateGraph, build_tree
 from tstar_train.types import Group, IterationData, KLWork, without_failed
 
 FAMILIES = ["hotpotqa", "sokoban-easy", "blocksworld-stack", "webshop", "alfworld"]
 QUICK = {"hotpotqa", "sokoban-easy"}
-
-
-@lru_cache(maxsize=2)
-def policy_of(env: str):
-    torch.set_num_threads(1)
-    return load_policy("tiny", policy_name(find_entry(env)))
-
-
-def config_of(env: str, **explore) -> Config:
-    return make_config(
-        env,
-        explore={"share": 0.5, **explore},
-        rollout={"group_size": 6, "tasks_per_iteration": 2, "horizon": 8},
-        processes=1,
-    )
-
-
-def tasks_of(env: str, count: int = 2) -> list[str]:
-    return list(find_entry(env).load_class()(split="train").task_ids("train"))[3 : 3 + count]
-
-
-def sampled(config: Config, tasks: list[str]) -> tuple[list[Group], IterationData]:
-    policy, data = policy_of(config.env), IterationData()
-    algorithm = algorithm_class(config.algo)(config)
-    groups = sample_groups(
-        config, algorithm, LocalEngine(policy), policy.codec, Given(tasks), 0, SingleProcess(), data
-    )
-    return groups, data
 
 
 @pytest.mark.parametrize(
@@ -83,21 +51,8 @@ def test_forks_are_episodes_of_the_environment(env):
     config = config_of(env)
     groups, data = sampled(config, tasks_of(env))
     assert all(len(g.trajectories) == 3 for g in groups) and any(g.forks for g in groups)
-    fresh = training_spec(config).group([0], 1, "train").envs[0]
     for group in groups:
-        for fork in group.forks:
-            assert len(fork.turns) == len(fork.steps) > 0
-            assert len(fork.episode.steps) == fork.fork.turn + len(fork.turns)
-            fresh.reset(options={"task": fork.episode.task})
-            keys = [fresh.unwrapped.state_key()]
-            for step in fork.episode.steps:
-                observation, reward, terminated, truncated, info = fresh.step(step.reply)
-                assert (observation, info["state_key"]) == (step.observation, step.state_key)
-                keys.append(info["state_key"])
-            assert keys[fork.fork.turn] == fork.fork.state == fork.start_key
-            assert fork.fork.stopped == (not (terminated or truncated)) or fork.episode.extra.get("overlong")
-            if terminated or truncated:
-                assert fork.episode.reward == pytest.approx(reward) and fork.truncated == truncated
+        require_forks_are_episodes(config, group)
     members = [t for g in groups for t in g.members]
     assert data.turns == sum(len(t.turns) for t in members)
     assert data.tokens == sum(len(turn.reply) for t in members for turn in t.turns)

@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 from torch.utils.tensorboard import SummaryWriter
 
+from tstar_train import run
+from tstar_train.cli import train_command
+from tstar_train.config_check import check
+
 VALIDATED = "--evaluation.validate-every 1 --evaluation.validation-tasks 6 --optim.learning-rate 0.001"
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "kill_and_resume.py"
 
@@ -142,6 +146,23 @@ def test_which_combinations_are_run(script):
     assert len(chosen(["grpo"], None, ["grafts-kept"])) == 3
 
 
+def test_the_options_of_the_further_combinations_make_a_run(script, monkeypatch):
+    """Read and checked as by the command line, so that no slow run ends at its first line."""
+    made = []
+    monkeypatch.setattr(run, "train", lambda config, *_, **__: made.append(config))
+    combinations = script["combinations"](None, None, list(script["FURTHER"]))
+    for algo, _, own in combinations:
+        environment = [] if "--env" in own else ["--env", "hotpotqa"]
+        assert train_command([*environment, "--algo", algo, *script["SMALL"], *own]) == 0
+    for (algo, name, _), config in zip(combinations, made, strict=True):
+        check(config)
+        assert config.algo == algo and config.tstar
+        assert config.forks == (name.startswith("forks") or name == "all")
+        assert config.keeps_grafts or not (name == "all" or name.endswith("-kept"))
+    [kept] = [c for (_, name, _), c in zip(combinations, made, strict=True) if name == "forks-kept"]
+    assert (kept.graft.keep, kept.graft.batch) == ("all", 4) and kept.graft.source == "divergence"
+
+
 # PPO has a critic, DAPO tasks that no other algorithm would have played.
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -152,6 +173,9 @@ def test_which_combinations_are_run(script):
         f"--algo grpo --tstar {VALIDATED}",
         "--further grafts-kept",
         "--further grafts-kept --processes 2",
+        "--further forks-kept",
+        "--further forks-ways",
+        "--further all --processes 2",
         "--further mix",
         "--further units",
         "--further units --processes 2",
