@@ -63,7 +63,7 @@ def complaint(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 def test_commands_are_found() -> None:
     assert len(COMMANDS) > 80
-    assert "python scripts/bench/bench_overhead.py --iterations 4" in COMMANDS
+    assert "python scripts/bench/bench_overhead.py --envs hotpotqa sokoban-easy --iterations 4" in COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS)
