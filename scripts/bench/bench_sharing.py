@@ -4,7 +4,7 @@
 
 GRPO with the preset of the built-in policy; both sides take the same step on the same episodes, in turn in one process. The learning rate
 is next to nothing. The first step of each warms up and is not counted. "Tokens shared" is the share of the rows' tokens that a
-shared prefix saves; "reads shared" is the share of the keys and values that sampling reads and that one read for all members of a group
+shared prefix can save; "reads shared" is the share of the keys and values that sampling reads and that one read for all members of a group
 would save.
 """
 
@@ -22,7 +22,7 @@ from spread import spread
 
 from tstar_train.build import build
 from tstar_train.distributed import SingleProcess
-from tstar_train.learner.prefixes import Sharing, chunks_of
+from tstar_train.learner.prefixes import chunks_of
 from tstar_train.learner.torch import TorchLearner
 from tstar_train.loop import IterationData, PhaseTimer, Trainer, begin, make_sequences, sample, update_policy
 from tstar_train.policy.kv import common_prefix
@@ -54,11 +54,11 @@ def update_seconds(trainer: Trainer, data: IterationData) -> float:
     return time.process_time() - began
 
 
-def tokens_shared(rows: Sequence[Sequence[int]], sharing: Sharing | None) -> float:
-    """Share of the tokens of distinct rows that shared prefixes save, padding not counted."""
+def tokens_shared(rows: Sequence[Sequence[int]]) -> float:
+    """Share of the tokens of distinct rows that shared prefixes can save, padding not counted."""
     distinct = [list(row) for row in {tuple(row) for row in rows}]
     computed = 0
-    for chunk in chunks_of(distinct, 1 << 30, sharing or Sharing()):
+    for chunk in chunks_of(distinct, 1 << 30):
         begun = max(0, chunk.shared - 1)
         computed += begun + sum(len(distinct[row]) - begun for row in chunk.rows)
     return 1 - computed / sum(map(len, distinct))
@@ -89,7 +89,7 @@ def main() -> None:
     )
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    print("CPU seconds of one thread, medians of iterations\n")
+    print("CPU seconds of one thread, medians of the rounds\n")
     print(
         "| environment | tokens shared | update, s | rows whole, s | over rows whole | reads shared |\n"
         + "|---" * 6
@@ -105,7 +105,7 @@ def main() -> None:
                 trainer.learner.__class__ = sides[name]
                 spent[name].append(update_seconds(trainer, data))
         shared, whole = (spent[name][1:] for name in sides)
-        saved = tokens_shared([row.ids for row in data.sequences], trainer.learner.sharing)
+        saved = tokens_shared([row.ids for row in data.sequences])
         reads = reads_shared([group.trajectories for group in data.groups])
         ratio = spread([a / b for a, b in zip(shared, whole, strict=True)])
         print(

@@ -163,7 +163,7 @@ def micro_batches(chunks: Sequence[Chunk], lengths: Sequence[int], most_tokens: 
     batch: list[Chunk] = []
     # Whole rows come first and do not mix with branches: a row without a prefix would get one of padding.
     for chunk in sorted(
-        chunks, key=lambda c: (c.shared > 0, fed(lengths[c.rows[-1]], c.shared), c.shared, c.rows)
+        chunks, key=lambda c: (c.shared > 0, _fed(lengths[c.rows[-1]], c.shared), c.shared, c.rows)
     ):
         if batch and (
             (chunk.shared > 0) != (batch[0].shared > 0) or not _fit([*batch, chunk], lengths, most_tokens)
@@ -175,14 +175,14 @@ def micro_batches(chunks: Sequence[Chunk], lengths: Sequence[int], most_tokens: 
         yield batch
 
 
-def fed(length: int, shared: int) -> int:
+def _fed(length: int, shared: int) -> int:
     """Count the tokens fed for this row alone; the last shared token is fed again, because rows diverge after it."""
     return length - max(0, shared - 1)
 
 
 def _fit(batch: Sequence[Chunk], lengths: Sequence[int], most_tokens: int) -> bool:
     shared, rows = max(chunk.shared for chunk in batch), sum(len(chunk.rows) for chunk in batch)
-    longest = max(fed(lengths[chunk.rows[-1]], chunk.shared) for chunk in batch)
+    longest = max(_fed(lengths[chunk.rows[-1]], chunk.shared) for chunk in batch)
     return _fits(len(batch), shared, rows, longest, most_tokens)
 
 
@@ -195,7 +195,7 @@ def _cut(rows: Sequence[Sequence[int]], members: Sequence[int], shared: int, mos
     members = sorted(members, key=lambda i: (len(rows[i]), i))
     if not shared:
         return [Chunk((i,), 0) for i in members]
-    own = [fed(len(rows[i]), shared) for i in members]
+    own = [_fed(len(rows[i]), shared) for i in members]
     best: list[tuple[int, int]] = [(0, 0)]  # entry n: (tokens, start of the last chunk) for the first n rows
     for end in range(1, len(members) + 1):
         options = []
