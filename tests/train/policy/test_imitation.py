@@ -12,7 +12,7 @@ from lamps_environment import Lamps, NoExpert, entry_of
 from transformers import AutoModelForCausalLM
 
 from scripts.studies.small_models import save_small
-from tstar_envs import append_episode, find_entry, new_episode, read_episodes, register, registry
+from tstar_envs import append_episode, find_entry, new_episode, parse_reply, read_episodes, register, registry
 from tstar_envs.cli import main as envs
 from tstar_train.__main__ import main
 from tstar_train.agent import settings_seen
@@ -177,6 +177,19 @@ def test_experts_play_each_environment_by_its_weight_on_tasks_of_no_split():
     config, given = asked("sokoban-easy", demonstrations=12, tasks="train")
     assert {one.task for one in gather(config, given).shown} <= {*SOKOBAN.make().task_ids("train")}
     assert gather(config, given) == gather(config, given)
+
+
+def test_the_oracle_that_demonstrations_show_is_imitated():
+    """ALFWorld has a second one, which knows only what it has seen."""
+    config, given = asked(
+        "alfworld", demonstrations=3, tasks="train", mistakes=0.0, no_thought=0.0, wordings=1
+    )
+    env = find_entry("alfworld").make()
+    for one in gather(config, given).shown:
+        env.reset(options={"task": one.task})
+        for turn in one.episode.turns:
+            assert parse_reply(turn.reply).action == parse_reply(env.oracle(kind=env.demonstrated)).action
+            env.step(turn.reply)
 
 
 def test_held_out_are_whole_tasks(models):
