@@ -274,7 +274,7 @@ class RaggedCache(Cache):
         used = max(1, int(part.lengths.max()))
         for mine, theirs in ((self._keys, part._keys), (self._values, part._values)):
             for whole, tensor in zip(mine, theirs, strict=True):
-                whole[rows, :, :used] = tensor[:, :, :used]
+                whole[:, :, :used].index_copy_(0, rows, tensor[:, :, :used])
         self.lengths[rows] = part.lengths
 
     def _reach(self, span: int) -> None:
@@ -290,10 +290,9 @@ class RaggedCache(Cache):
     def _grow(self, capacity: int) -> None:
         for tensors in (self._keys, self._values):
             for layer, tensor in enumerate(tensors):
-                larger = torch.zeros(
-                    (*tensor.shape[:2], capacity, tensor.shape[3]), dtype=tensor.dtype, device=tensor.device
-                )
+                larger = tensor.new_empty((*tensor.shape[:2], capacity, tensor.shape[3]))
                 larger[:, :, : tensor.shape[2]] = tensor
+                larger[:, :, tensor.shape[2] :].zero_()
                 tensors[layer] = larger
 
 
@@ -304,8 +303,10 @@ def _heads(config: Any) -> tuple[int, int]:
 
 
 def _rows_of(tensor: Tensor, rows: Tensor, used: int) -> Tensor:
-    chosen = torch.zeros((len(rows), *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
-    chosen[:, :, :used] = tensor[rows, :, :used]
+    """Copy the first ``used`` positions of some rows; the others are 0, since a masked number must be finite."""
+    chosen = tensor.new_empty((len(rows), *tensor.shape[1:]))
+    torch.index_select(tensor[:, :, :used], 0, rows, out=chosen[:, :, :used])
+    chosen[:, :, used:].zero_()
     return chosen
 
 
