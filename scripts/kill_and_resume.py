@@ -46,7 +46,7 @@ SMALL = (
 ALGORITHMS = ["grpo", "dapo", "dapo-paper", "gigpo", "hgpo", "graphgpo", "ppo"]
 # Combinations with options besides, by name: the algorithm, always with T-STAR, and the options.
 FURTHER = {
-    "grafts-kept": ("grpo", "--graft.keep all --graft.batch 4 --optim.epochs 2"),
+    "grafts-kept": ("grpo", "--tree.nodes depth --graft.keep all --graft.batch 4 --optim.epochs 2"),
     "ways": ("gigpo", "--tree.nodes state --tree.values bellman --graft.source way"),
     "ways-kept": (
         "grpo",
@@ -55,7 +55,7 @@ FURTHER = {
     "forks": ("dapo", "--explore.share 0.5 --explore.first untried"),
     "forks-kept": ("grpo", "--explore.share 0.5 --graft.enabled --graft.keep all --graft.batch 4"),
     "forks-ways": ("hgpo", "--explore.share 0.5 --graft.source way --explore.weights reach --turns 150"),
-    "ahead": ("dapo", "--rollout.ahead 1"),
+    "ahead": ("dapo", "--tree.nodes depth --rollout.ahead 1"),
     "mix": (
         "dapo",
         "--env sokoban-easy --env sokoban-medium:0.5 --env-option horizon=6 --curriculum success --rollout.horizon-growth 2 "
@@ -66,7 +66,7 @@ FURTHER = {
         "--env blocksworld-stack --env blocksworld-unstack:0.5 --env-option horizon=12 --curriculum optimum --rollout.ahead 1 "
         "--rollout.tasks-per-iteration 6",
     ),
-    "units": ("dapo", "--rollout.tasks-per-iteration 6 --rollout.tasks-at-once 1"),
+    "units": ("dapo", "--tree.nodes depth --rollout.tasks-per-iteration 6 --rollout.tasks-at-once 1"),
     "all": (
         "grpo",
         "--env sokoban-easy --rollout.horizon 6 --explore.share 0.5 --explore.where policy --explore.credit graph "
@@ -316,13 +316,16 @@ def curves(out: Path) -> dict[str, list[tuple[int, float]]]:
 def combinations(
     algorithms: list[str] | None, tstar: bool | None, further: list[str] | None
 ) -> list[tuple[str, str, list[str]]]:
-    """List the combinations to run: the algorithm, what is shown of T-STAR, and the options; everything where nothing is chosen."""
+    """List the combinations to run: the algorithm, what is shown of T-STAR, and the options; everything where nothing is chosen.
+
+    T-STAR is the paper's, whose tree asks the policy, unless a further combination says otherwise.
+    """
     everything = algorithms is None and tstar is None and further is None
     if algorithms is None and further is None:
         algorithms = ALGORITHMS
     pairs = itertools.product(algorithms or [], (False, True))
     chosen = [
-        (algo, "yes" if on else "no", ["--tstar" if on else "--no-tstar"])
+        (algo, "yes" if on else "no", ["--tstar", "--tree.nodes", "depth"] if on else ["--no-tstar"])
         for algo, on in pairs
         if not (algo == "ppo" and on) and tstar in (None, on)
     ]

@@ -41,7 +41,7 @@ _USAGE = """python -m tstar_train --env ENV [--env ENV:WEIGHT ...] [options]
 
 _BY_STATE = (
     "tree: nodes by state, which asks the policy nothing: --tree.eps-kl, --tree.kl-*, --tree.history, --tree.same-parent and "
-    "--tree.baseline are not used; and no grafts unless --graft.enabled asks for them (--tree.nodes depth is the paper's tree)"
+    "--tree.baseline are not used; {grafts} (--tree.nodes depth is the paper's tree)"
 )
 
 
@@ -153,7 +153,7 @@ def _lead(
         raise UnknownOption(_no_such_option(unknown[0], config))
     console.print(reason, highlight=False)
     if config.tstar and config.tree.nodes == "state":
-        console.print(_BY_STATE, highlight=False)
+        console.print(_BY_STATE.format(grafts=_grafts(config)), highlight=False)
     elsewhere = {"split": "--split"}
     own = option_for_each(entries, "--env-option", known.env_option, elsewhere)
     elsewhere["horizon"] = "--rollout.horizon"
@@ -167,6 +167,19 @@ def _lead(
     from tstar_train.run import train
 
     train(config, known.out, console, torchrun=torchrun)
+
+
+def _grafts(config: Config) -> str:
+    """Say what is grafted with nodes by state, and where episodes begin."""
+    if not config.graft.enabled:
+        grafts = "no grafts unless --graft.enabled asks for them"
+    else:
+        grafts = f"grafts from --graft.source {config.graft.source}"
+    return (
+        f"{grafts}; forks take {config.explore.share:.0%} of the turns (--explore.share)"
+        if config.forks
+        else grafts
+    )
 
 
 def for_choices(preset: Config, arguments: Sequence[str]) -> Config:

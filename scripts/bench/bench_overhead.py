@@ -38,8 +38,8 @@ PHASES = ("rollout", "tree", "valuation", "grafting", "update")
 
 
 def config_of(env: str, samples: int | None) -> Config:
-    """The preset of an environment's built-in policy, standing still."""
-    config = choose(find_entry(env), "auto")[0]
+    """The preset of an environment's built-in policy with the paper's tree, standing still."""
+    config = with_nodes(choose(find_entry(env), "auto")[0], "depth")
     tree = config.tree if samples is None else replace(config.tree, kl_samples=samples)
     return replace(config, processes=1, tree=tree, optim=replace(config.optim, learning_rate=1e-12))
 
@@ -58,8 +58,7 @@ def keeping(config: Config, keep: Literal["all", "iteration"]) -> Config:
 
 def sides_of(config: Config) -> dict[str, Config]:
     """What is compared, the base first."""
-    by_depth, by_state = with_nodes(config, "depth"), with_nodes(config, "state")
-    by_state = replace(by_state, tree=replace(by_state.tree, credit="transition", values="mean"))
+    by_depth, by_state = config, with_nodes(config, "state")
     solved = replace(by_state, tree=replace(by_state.tree, values="bellman"))
     ways = replace(solved, graft=replace(solved.graft, enabled=True, source="way"))
     forks = replace(solved, explore=replace(solved.explore, share=0.5))

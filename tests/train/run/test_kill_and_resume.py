@@ -140,7 +140,7 @@ def test_which_combinations_are_run(script):
     assert ("ppo", "no", ["--no-tstar"]) in everything and not [
         c for c in everything if c[:2] == ("ppo", "yes")
     ]
-    assert chosen(["dapo"], True, None) == [("dapo", "yes", ["--tstar"])]
+    assert chosen(["dapo"], True, None) == [("dapo", "yes", ["--tstar", "--tree.nodes", "depth"])]
     [(algo, what, options)] = chosen(None, None, ["grafts-kept"])
     assert (algo, what) == ("grpo", "grafts-kept") and "--graft.keep all" in " ".join(options)
     assert len(chosen(["grpo"], None, ["grafts-kept"])) == 3

@@ -56,11 +56,18 @@ def test_nodes_by_state_bring_their_discount_and_no_grafts(model):
 
 
 def test_from_a_preset_by_state_one_option_leads_to_the_papers_reading():
-    preset = choose(find_entry("blocksworld-stack"), "auto")[0]
-    assert (preset.tree.nodes, preset.tree.credit, preset.graft.enabled) == ("state", "transition", False)
+    hotpot, preset = (choose(find_entry(env), "auto")[0] for env in ("hotpotqa", "blocksworld-stack"))
+    for one in (hotpot, preset):
+        assert (one.tree.nodes, one.tree.credit, one.tree.values) == ("state", "transition", "bellman")
+    assert not hotpot.graft.enabled and not hotpot.forks
+    assert preset.imitates_ways and preset.forks
     papers = for_choices(preset, ["--tree.nodes", "depth"])
     assert (papers.tree.nodes, papers.tree.credit, papers.tree.gamma) == ("depth", "value", 1.0)
+    assert (papers.tree.values, papers.graft.source, papers.explore.share) == ("mean", "divergence", 0.0)
     tiny = [choose(entry, "tiny")[0].tree for entry in list_envs() if "train" in entry.splits]
     assert {tree.gamma for tree in tiny if tree.nodes == "depth"} == {papers.tree.gamma}
     assert papers.graft.enabled and papers.graft.surgical_weight == preset.graft.surgical_weight
     assert for_choices(preset, []) == for_choices(preset, ["--tree.nodes", "state"]) == preset
+    assert for_choices(hotpot, ["--tree.nodes", "depth"]).graft.enabled
+    plain = for_choices(preset, ["--no-tstar"])
+    assert not plain.explore.share, "forks are T-STAR's"
