@@ -63,8 +63,8 @@ FURTHER = {
     ),
     "mix-ahead": (
         "grpo",
-        "--env blocksworld-stack --env blocksworld-unstack:0.5 --explore.share 0 --env-option horizon=12 --curriculum optimum --rollout.ahead 1 "
-        "--rollout.tasks-per-iteration 6",
+        "--env blocksworld-stack --env blocksworld-unstack:0.5 --explore.share 0 --env-option horizon=12 --curriculum optimum "
+        "--rollout.ahead 1 --rollout.tasks-per-iteration 6",
     ),
     "units": ("dapo", "--tree.nodes depth --rollout.tasks-per-iteration 6 --rollout.tasks-at-once 1"),
     "all": (
