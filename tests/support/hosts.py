@@ -150,7 +150,7 @@ class Started:
 
 RUN = (
     "-m tstar_train --env hotpotqa --iterations 3 --rollout.tasks-per-iteration 2 --rollout.group-size 4 "
-    "--tree.kl-samples 2 --evaluation.tasks 3 "
+    "--tree.nodes depth --tree.kl-samples 2 --evaluation.tasks 3 "
     "--evaluation.samples 1 --evaluation.no-greedy"
 ).split()
 TORCHRUN = "-m torch.distributed.run --standalone --nproc-per-node".split()

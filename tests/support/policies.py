@@ -11,16 +11,23 @@ import torch
 
 from tstar_envs import find_entry
 from tstar_train.build import trainer_of
+from tstar_train.config import Config
 from tstar_train.distributed import SingleProcess
 from tstar_train.loop import Trainer
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.model import Policy, new_tiny
 from tstar_train.policy.tokenizer import train_tokenizer
+from tstar_train.presets import tiny, with_nodes
 from tstar_train.recipes.recipe import load_recipe
 from tstar_train.warmstart import PracticeMix, TextCodec, practice_rows
 
 HOTPOT = find_entry("hotpotqa")
 RECIPE = load_recipe("search_qa")
+
+
+def papers_preset(env: str) -> Config:
+    """The preset of a built-in policy with the paper's tree, which asks the policy and has grafts."""
+    return with_nodes(tiny(find_entry(env)), "depth")
 
 
 @lru_cache(maxsize=1)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from episodes import episode_of, made
-from policies import random_policy
+from policies import papers_preset, random_policy
 from rich.console import Console
 
-from tstar_envs import UnknownOption, find_entry
+from tstar_envs import UnknownOption
 from tstar_train.advantages import calibrated, gigpo_step, soft_overlong
 from tstar_train.algorithms import ALGORITHMS
 from tstar_train.algorithms.gigpo import actions_taken, turn_rewards
@@ -36,7 +36,7 @@ from tstar_train.distributed import SingleProcess
 from tstar_train.learner.batch import Outputs, sequence_micro_batches, split_minibatches
 from tstar_train.learner.terms import ValueTerm
 from tstar_train.learner.update import totals_of
-from tstar_train.presets import choose, with_algorithm
+from tstar_train.presets import with_algorithm
 from tstar_train.run import resume_run, train
 from tstar_train.types import join_rows, rows_of
 
@@ -232,8 +232,8 @@ def test_ppo_by_turns_credits_and_values_whole_replies():
 
 
 def small(env, algo, tstar, iterations=2):
-    """The preset of an environment with an algorithm, at its smallest."""
-    config = with_algorithm(choose(find_entry(env), "auto")[0], algo)
+    """The preset of an environment with an algorithm and the paper's tree, at its smallest."""
+    config = with_algorithm(papers_preset(env), algo)
     return dataclasses.replace(
         config,
         tstar=tstar,

@@ -14,7 +14,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 import torch
-from policies import trainer
+from policies import papers_preset, trainer
 
 from tstar_envs import find_entry
 from tstar_train.algorithms.base import Algorithm
@@ -23,7 +23,7 @@ from tstar_train.config import DAPOConfig
 from tstar_train.loop import iterate
 from tstar_train.policy.files import has_tiny
 from tstar_train.policy.model import load_policy
-from tstar_train.presets import tiny, with_algorithm
+from tstar_train.presets import with_algorithm
 from tstar_train.rollout import sample as select
 from tstar_train.tree.merging import history_keys
 
@@ -89,7 +89,7 @@ class Outcome:
 def outcome(algorithm, env, *changes):
     """An iteration with options changed, each (dotted name, value)."""
     entry = find_entry(env)
-    config = with_algorithm(tiny(entry), algorithm)
+    config = with_algorithm(papers_preset(entry.name), algorithm)
     parts = {
         "rollout": {"tasks_per_iteration": len(TASKS[env]), "group_size": 4},
         "tree": {"kl_samples": 2, "gamma": 0.99, "history": "sequence"},

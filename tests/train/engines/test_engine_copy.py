@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policies import random_policy, trainer
+from policies import papers_preset, random_policy, trainer
 from rich.console import Console
 
 from tstar_envs import MissingExtra, UnknownOption, find_entry
@@ -98,7 +98,7 @@ def test_a_second_copy_of_a_tied_output_matrix_that_stays_behind_is_named():
 
 def test_an_iteration_begins_with_the_probe_and_gives_memory_back_before_the_update():
     policy = random_policy()
-    config = tiny(find_entry("hotpotqa"))
+    config = papers_preset("hotpotqa")
     config = dataclasses.replace(
         config,
         rollout=dataclasses.replace(
@@ -411,7 +411,7 @@ class Rounding(Copied):
 
 def test_an_iteration_weighs_what_the_sampler_saw_otherwise():
     policy = random_policy()
-    config = tiny(find_entry("hotpotqa"))
+    config = papers_preset("hotpotqa")
     config = dataclasses.replace(
         config,
         tstar=False,

@@ -202,7 +202,7 @@ def lines(path):
 def test_a_run_whose_service_is_killed_stops_saved_and_goes_on_when_it_is_back(tmp_path):
     options = (
         "--env hotpotqa --iterations 4 --checkpoint-every 4 --rollout.tasks-per-iteration 2 --rollout.group-size 4 "
-        "--tree.kl-samples 2 --processes 1 "
+        "--tree.nodes depth --tree.kl-samples 2 --processes 1 "
         "--evaluation.tasks 2 --evaluation.samples 1 --evaluation.no-greedy"
     ).split()
     with ServiceProcess() as process:

@@ -16,7 +16,7 @@ MINUTES = 0.4  # an import takes ten seconds on a busy machine
 SHORT = (
     (
         "--env hotpotqa --iterations 6 --checkpoint-every 1 --rollout.tasks-per-iteration 2 --rollout.group-size 2 "
-        "--tree.kl-samples 2 --evaluation.tasks 2 "
+        "--tree.nodes depth --tree.kl-samples 2 --evaluation.tasks 2 "
         f"--evaluation.samples 1 --evaluation.no-greedy --timeout-minutes {MINUTES} "
         "--no-checkpoint-beside --optim.zero-stage 2"  # what is saved is known, and DeepSpeed has backward passes of its own
     ).split()

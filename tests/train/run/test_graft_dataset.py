@@ -13,10 +13,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from policies import random_policy, trainer
+from policies import papers_preset, random_policy, trainer
 from rich.console import Console
 
-from tstar_envs import UnknownOption, find_entry
+from tstar_envs import UnknownOption
 from tstar_train.checkpoint import (
     GRAFTS,
     BadCheckpoint,
@@ -31,7 +31,6 @@ from tstar_train.distributed import launched
 from tstar_train.finite import NotFinite
 from tstar_train.grafting import GraftDataset, kept_pair
 from tstar_train.loop import draw_pairs, iterate
-from tstar_train.presets import choose
 from tstar_train.run import resume_run, train
 from tstar_train.types import Branch, Graft, Grafts, IterationData, KeptPair
 
@@ -291,7 +290,7 @@ def test_a_run_from_before_there_was_a_set_goes_on_without_one(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_run_that_keeps_its_grafts_resumes_byte_for_byte(processes, tmp_path):
-    preset = choose(find_entry("hotpotqa"), "auto")[0]
+    preset = papers_preset("hotpotqa")
     config = dataclasses.replace(
         preset,
         iterations=4,

@@ -25,7 +25,7 @@ from tstar_train.report import write_report
 
 RUN = (
     "--env hotpotqa --iterations 2 --checkpoint-every 1 --rollout.tasks-per-iteration 2 --rollout.group-size 2 "
-    "--tree.kl-samples 2 --processes 1 "
+    "--tree.nodes depth --tree.kl-samples 2 --processes 1 "
     "--evaluation.tasks 3 --evaluation.samples 1 --evaluation.no-greedy"
 ).split()
 

@@ -9,7 +9,7 @@ import pytest
 
 RUN = (
     "-m tstar_train --env hotpotqa --iterations 2 --rollout.tasks-per-iteration 2 --rollout.group-size 2 "
-    "--tree.kl-samples 2 --evaluation.tasks 3 "
+    "--tree.nodes depth --tree.kl-samples 2 --evaluation.tasks 3 "
     "--evaluation.samples 1"
 ).split()
 

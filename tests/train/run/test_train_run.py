@@ -20,7 +20,8 @@ pytestmark = pytest.mark.skipif(
     not has_tiny("search_qa"), reason="the package has no tiny weights for search_qa yet"
 )
 SMALL = (
-    "--env hotpotqa --iterations 4 --checkpoint-every 2 --rollout.tasks-per-iteration 2 --rollout.group-size 4 --tree.kl-samples 2 "
+    "--env hotpotqa --iterations 4 --checkpoint-every 2 --rollout.tasks-per-iteration 2 --rollout.group-size 4 "
+    "--tree.nodes depth --tree.kl-samples 2 "
     "--evaluation.tasks 2 --evaluation.samples 1 --tree.statistics-everywhere"
 ).split()
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from policies import HOTPOT
+from policies import papers_preset
 from safetensors.torch import load_file
 from test_run_files import contents
 from test_train_run import curves, lines
@@ -28,7 +28,6 @@ from tstar_train.config import Config, EvaluationConfig
 from tstar_train.distributed import SingleProcess
 from tstar_train.loop import iterate
 from tstar_train.policy.model import load_policy
-from tstar_train.presets import tiny
 from tstar_train.report import write_report
 from tstar_train.run import Validation
 
@@ -37,7 +36,7 @@ installed = pytest.mark.skipif(
 )
 PLAIN = (
     "--env hotpotqa --iterations 4 --checkpoint-every 3 --keep-checkpoints 1 --rollout.tasks-per-iteration 2 --rollout.group-size 4 "
-    "--tree.kl-samples 2 "
+    "--tree.nodes depth --tree.kl-samples 2 "
     "--evaluation.tasks 3 --evaluation.samples 1 --evaluation.no-greedy --optim.learning-rate 0.0005 --processes 1"
 ).split()
 VALIDATED = [*PLAIN, "--evaluation.validate-every", "1", "--evaluation.validation-tasks", "8"]
@@ -430,7 +429,7 @@ def test_a_trained_learner_is_brought_back_to_its_best_file_by_file(kind, tmp_pa
     """The end of a run loads earlier weights into a learner that has gone on, not into a new one."""
     config = LEARNERS[kind](
         changed(
-            tiny(HOTPOT),
+            papers_preset("hotpotqa"),
             rollout={"tasks_per_iteration": 2, "group_size": 4},
             tree={"kl_samples": 2},
             optim={"learning_rate": 1e-3},

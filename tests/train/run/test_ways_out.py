@@ -21,7 +21,8 @@ from tstar_train.distributed import RankFailed, launched
 from tstar_train.stopping import stop_signals
 
 RUN = (
-    "--env hotpotqa --iterations 400 --checkpoint-every 300 --rollout.tasks-per-iteration 2 --rollout.group-size 2 --tree.kl-samples 2 "
+    "--env hotpotqa --iterations 400 --checkpoint-every 300 --rollout.tasks-per-iteration 2 --rollout.group-size 2 "
+    "--tree.nodes depth --tree.kl-samples 2 "
     "--evaluation.tasks 2 --evaluation.samples 1 --evaluation.no-greedy"
 ).split()
 
