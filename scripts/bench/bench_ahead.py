@@ -29,16 +29,7 @@ def measured(options: list[str], iterations: int) -> tuple[float, dict[str, floa
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         command = [sys.executable, "-m", "tstar_train", *options, "--iterations", str(iterations)]
-        command += [
-            "--tree.nodes",
-            "depth",
-            "--evaluation.tasks",
-            "2",
-            "--evaluation.samples",
-            "1",
-            "--out",
-            str(out),
-        ]
+        command += [*"--tree.nodes depth --evaluation.tasks 2 --evaluation.samples 1 --out".split(), str(out)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         config = json.loads((out / "config.json").read_text())["rollout"]
         lines = [json.loads(line) for line in (out / "timings.jsonl").read_text().splitlines()][2:]

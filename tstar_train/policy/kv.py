@@ -305,7 +305,7 @@ def _heads(config: Any) -> tuple[int, int]:
 def _rows_of(tensor: Tensor, rows: Tensor, used: int) -> Tensor:
     """Copy the first ``used`` positions of some rows; the others are 0, since a masked number must be finite."""
     chosen = tensor.new_empty((len(rows), *tensor.shape[1:]))
-    torch.index_select(tensor[:, :, :used], 0, rows, out=chosen[:, :, :used])
+    torch.index_select(tensor[:, :, :used], 0, rows.to(tensor.device), out=chosen[:, :, :used])
     chosen[:, :, used:].zero_()
     return chosen
 
