@@ -12,7 +12,7 @@ from tstar_envs.record_files import (
     append_episodes,
     episode_at,
     episode_of_line,
-    located_episodes,
+    located_results,
     read_heads,
 )
 
@@ -110,7 +110,7 @@ def test_episodes_written_together_are_one_flush_and_as_many_lines(
 def test_an_episode_is_found_by_its_line_and_by_its_byte(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
     append_episodes(path, [make_episode(task, "東" * n) for n, task in enumerate("abc")])
-    places = [place for place, _ in located_episodes(path)]
+    places = [place for place, _ in located_results(path)]
     assert [episode_at(path, place) for place in places] == list(read_episodes(path))
     assert episode_of_line(path, 3).task == "c"
     assert episode_at(path, places[1] + 1) is None and episode_at(path, 10**6) is None

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tstar_envs.data.lock import only_writer
 from tstar_envs.errors import BadData, UnknownOption, WriteFailed
 from tstar_envs.evaluation.stats import Figures
 from tstar_envs.record import Episode
-from tstar_envs.record_files import Head, append_episodes, read_episodes, read_heads
+from tstar_envs.record_files import Head, append_episodes, located_results, read_episodes, read_heads
 from tstar_envs.redaction import redacted_parts
 
 Key = tuple[str, int]  # task id, sample
@@ -216,7 +217,7 @@ def read_recorded(path: Path) -> Recorded:
         MissingData: the file does not exist.
         BadData: not a file of episodes, no episode with a result, or a mix of agents, environments, rules versions, tiers or splits.
     """
-    recorded = collect(path, read_episodes(path))
+    recorded = collect(path, (episode for _, episode in located_results(path)))
     if not recorded.tasks:
         kind = "only episodes that ended in an error" if recorded.errors else "no episode"
         raise BadData(
@@ -231,29 +232,34 @@ def collect(path: Path, episodes: Iterable[Episode]) -> Recorded:
     Raises:
         BadData: see ``read_recorded``.
     """
-    first: dict[str, str] | None = None
+    names = [*SAME, "agent"]
+    facts_of = attrgetter(*names)
+    first: tuple[str, ...] | None = None
     panels: set[str] = set()
     outcomes: dict[Key, EpisodeOutcome | None] = {}
     try:
         for episode in episodes:
-            facts = {**{name: getattr(episode, name) for name in SAME}, "agent": episode.agent}
+            facts = facts_of(episode)
             first = first or facts
             panels.add(episode.panel)
-            for name, value in facts.items():
-                if value != first[name]:
-                    what = SAME.get(name, name)
-                    raise BadData(
-                        f"{path} mixes episodes of {what} {first[name]!r} and {value!r}: give one file for each"
-                    )
+            if facts != first:
+                name, one, other = next(
+                    each for each in zip(names, first, facts, strict=False) if each[1] != each[2]
+                )
+                what = SAME.get(name, name)
+                raise BadData(
+                    f"{path} mixes episodes of {what} {one!r} and {other!r}: give one file for each"
+                )
             outcomes[sys.intern(episode.task), episode.sample] = (
                 None if episode.ended == "error" else _outcome(episode)
             )
     except BadData as error:
         raise BadData(f"{error}. Give files that `python -m tstar_envs eval --out FILE` wrote") from error
-    agent = (first or {}).pop("agent", "")
+    played_on = dict(zip(names, first or (), strict=False))
+    agent = played_on.pop("agent", "")
     settings = settings_of(path)
     errors = sum(outcome is None for outcome in outcomes.values())
-    recorded = Recorded(path, agent_name(agent, settings), first or {}, recorded_options(path), errors=errors)
+    recorded = Recorded(path, agent_name(agent, settings), played_on, recorded_options(path), errors=errors)
     recorded.panel = panels.pop() if len(panels) == 1 else ""
     for (task, _), outcome in sorted(outcomes.items()):
         if outcome is not None:

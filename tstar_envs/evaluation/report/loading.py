@@ -14,7 +14,7 @@ from tstar_envs.evaluation.log import SETTINGS, Key, Recorded, collect, settings
 from tstar_envs.evaluation.report.paper import Part, parts
 from tstar_envs.evaluation.stats import Figures, Summary, summarise
 from tstar_envs.record import Episode
-from tstar_envs.record_files import located_episodes
+from tstar_envs.record_files import located_results
 from tstar_envs.redaction import printable, redacted
 
 MOST_TEXT = 4_000
@@ -184,7 +184,7 @@ def read_evaluation(path: Path, prices: PriceTable) -> Evaluation | None:
 
 def _noted(path: Path, found: dict[Key, Figures], places: dict[Key, int]) -> Iterator[Episode]:
     """Iterate over the episodes of a file, and note the figures of each and where it stands."""
-    for place, episode in located_episodes(path):
+    for place, episode in located_results(path):
         one = Figures.of(episode)
         key = one.task, episode.sample
         found[key] = one
