@@ -37,7 +37,7 @@ from tstar_train.distributed import SingleProcess
 from tstar_train.evaluate import Measurement, measure_on
 from tstar_train.presets import choose
 from tstar_train.ranks import all_ranks, run_on_all_ranks
-from tstar_train.recipes.recipe import recipe_of
+from tstar_train.recipes.recipe import WarmStartRecipe, recipe_of
 from tstar_train.run import resume_run, train
 from tstar_train.warmstart import build_weights
 
@@ -86,7 +86,7 @@ class Run:
         tasks: how many of them.
         samples: episodes of each at temperature 1.
         also: further environments on which the trained policy is measured, with their numbers of tasks.
-        options: of ``python -m tstar_train``; ``NO_THOUGHTS`` stands for the start that writes actions alone.
+        options: of ``python -m tstar_train``; a key of ``STARTS`` stands for the folder of that start.
     """
 
     group: str
@@ -103,6 +103,11 @@ class Run:
     def name(self) -> str:
         """The name of the run's folder."""
         return f"{self.group}-{self.method}-{self.seed}"
+
+    @property
+    def start(self) -> str:
+        """The key of ``STARTS`` among its options; empty if it begins with the built-in policy."""
+        return next((word for word in self.options if word in STARTS), "")
 
 
 @dataclass(frozen=True)
@@ -161,7 +166,7 @@ def planned(plan: dict[str, Any], groups: Sequence[str]) -> Iterator[Run]:
 
 def config_of(run: Run, folder: Path) -> Config:
     """What the command line would make of a run's options."""
-    words = [str(folder / "no_thoughts") if word == "NO_THOUGHTS" else word for word in run.options]
+    words = [str(folder / word.lower()) if word in STARTS else word for word in run.options]
     model = words[words.index("--model") + 1] if "--model" in words else "auto"
     if "--model" in words:
         del words[words.index("--model") : words.index("--model") + 2]
@@ -175,23 +180,36 @@ def config_of(run: Run, folder: Path) -> Config:
     )
 
 
-def start_without_thoughts(out: Path, console: Console) -> None:
-    """The built-in Sokoban policy as its recipe makes it, from demonstrations that are actions alone."""
+def without_thoughts(recipe: WarmStartRecipe) -> WarmStartRecipe:
+    """Demonstrations that are actions alone."""
+    return dataclasses.replace(
+        recipe, demonstrations=dataclasses.replace(recipe.demonstrations, no_thought=1.0)
+    )
+
+
+def ended_early(recipe: WarmStartRecipe) -> WarmStartRecipe:
+    """Half of the updates: a start that solves less and is less sure of what it does."""
+    return dataclasses.replace(
+        recipe, stages=tuple(dataclasses.replace(stage, steps=stage.steps // 2) for stage in recipe.stages)
+    )
+
+
+STARTS = {"NO_THOUGHTS": without_thoughts, "EARLY_START": ended_early}
+
+
+def build_start(name: str, out: Path, console: Console) -> None:
+    """The built-in Sokoban policy by its recipe, changed as a start of ``STARTS`` says."""
     if (out / "training.json").is_file():
         return
     entry = find_entry("sokoban-easy")
     recipe = recipe_of(entry)
-    demonstrations = dataclasses.replace(recipe.warm_start.demonstrations, no_thought=1.0)
-    recipe = dataclasses.replace(
-        recipe, warm_start=dataclasses.replace(recipe.warm_start, demonstrations=demonstrations)
-    )
+    recipe = dataclasses.replace(recipe, warm_start=STARTS[name](recipe.warm_start))
     build_weights(entry, out, 0, None, console, recipe)
 
 
 def start_measurement(run: Run, config: Config, folder: Path) -> Measurement:
     """The start policy on the group's held-out tasks, measured once for all runs that begin with it."""
-    start = "no_thoughts" if "NO_THOUGHTS" in run.options else "start"
-    path = folder / f"{run.group}-{start}.json"
+    path = folder / f"{run.group}-{run.start.lower() or 'start'}.json"
     if not path.is_file():
         with all_ranks(config) as world:
             measured: Measurement = run_on_all_ranks(
@@ -226,8 +244,8 @@ def make(run: Run, folder: Path, console: Console) -> None:
     """A run, or the rest of one that was stopped, with the CPU seconds that it took."""
     path, begun = folder / run.name, time.process_time()
     console.rule(run.name)
-    if "NO_THOUGHTS" in run.options:
-        start_without_thoughts(folder / "no_thoughts", console)
+    if run.start:
+        build_start(run.start, folder / run.start.lower(), console)
     config = config_of(run, folder)
     before = start_measurement(run, config, folder)
     started = (path / "config.json").is_file()

@@ -24,7 +24,7 @@ PLAN = tomllib.loads((ROOT / "docs/results/algorithms.toml").read_text())
 def test_every_run_of_the_plan_is_a_run_that_can_be_made(tmp_path):
     runs = list(script.planned(PLAN, [group["name"] for group in PLAN["groups"]]))
     assert len({run.name for run in runs}) == len(runs)
-    by_name = {run.name: script.config_of(run, tmp_path) for run in runs if "NO_THOUGHTS" not in run.options}
+    by_name = {run.name: script.config_of(run, tmp_path) for run in runs if not run.start}
     for run in runs:
         if (config := by_name.get(run.name)) is not None:
             assert (config.seed, config.evaluation.split, config.processes) == (run.seed, run.split, 1)
