@@ -20,29 +20,26 @@ from tstar_envs.data.locate import Published
 from tstar_envs.errors import InfrastructureError, ResetNeeded, UnknownOption, UnknownTask
 from tstar_envs.foreign import checked_actions, checked_extra, checked_pair, checked_text
 from tstar_envs.horizon import read_horizon, steps_of
-from tstar_envs.outcome import Outcome, checked, is_plain
+from tstar_envs.outcome import STEP_INFO, Outcome, checked, is_plain
 from tstar_envs.react import Reply, read_reply, render_reply
 from tstar_envs.snapshot import Origin, Snapshot, digest, hash_state, options_of_state, state_hasher
 from tstar_envs.spaces import Unicode
 from tstar_envs.tools import Tool, tool, written_call
-from tstar_envs.utils import PROMPT_STYLES, SPLITS, StableRandom, check_option, counted, is_whole
+from tstar_envs.utils import (
+    PROMPT_STYLES,
+    SPLITS,
+    StableRandom,
+    check_option,
+    counted,
+    is_whole,
+    with_actions,
+)
 
 UNREGISTERED_HORIZON = 20  # steps of an environment without a registry entry
 LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are answered as well, never raised on
 
 Task = TypeVar("Task")
 State = TypeVar("State")
-
-# Entries that ``step`` adds to ``info``.
-_STEP_INFO = {
-    "thought": "",
-    "action": "",
-    "action_valid": True,
-    "invalid_reason": "",
-    "modifies_state": False,
-    "effect_key": "",
-    "state_key": "",
-}
 
 
 class Entry(Protocol):
@@ -88,6 +85,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         prompt_style: ``react``, ``tags``, or a further style of the family; the default of ``prompt`` and of the oracle's replies.
         explain_invalid: add the reason to the observation after an invalid action, even in families that follow an original without
             reasons. ``info["invalid_reason"]`` always has it.
+        list_actions: append the admissible actions to each observation (not in families whose set is open).
         render_mode: None or ``ansi``.
     """
 
@@ -132,6 +130,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         horizon: int | str | None = None,
         prompt_style: str = "react",
         explain_invalid: bool = False,
+        list_actions: bool = False,
         render_mode: str | None = None,
         **unknown: Any,
     ) -> None:
@@ -142,6 +141,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         check_option("prompt_style", prompt_style, self.prompt_styles)
         check_option("render_mode", render_mode, (None, "ansi"))
         check_option("explain_invalid", explain_invalid, (True, False))
+        check_option("list_actions", list_actions, (True, False))
         self._horizon_factor, steps = read_horizon(horizon, self.optimum_known, self._name())
         self.split = split
         entry = entry_of(type(self), self._made_with)
@@ -150,7 +150,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self.horizon = self.default_horizon if steps is None else steps
         self.prompt_style = prompt_style
         self.render_mode = render_mode
-        self._explain_invalid = explain_invalid
+        self._explain_invalid, self._list_actions = explain_invalid, list_actions
         self.observation_space = Unicode(self.longest_observation)
         self.action_space = Unicode(LONGEST_ACTION)
         self._made_with: dict[str, Any]
@@ -164,9 +164,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self._later: dict[str, Any] = {}
         self._step_count = 0
         self._observation = ""
-        self._over = True
-        self._success = False
-        self._score = 0.0
+        self._over, self._success, self._score = True, False, 0.0
 
     # A family implements ---------------------------------------------------------------------------------------------
 
@@ -316,6 +314,13 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         task = self._open(task_id)
         self._state, first = checked_pair("_start", "state, first observation", self._start(task))
         self._observation = self._fit(checked_text("_start", first))
+        if self._list_actions:
+            known = checked_actions("_admissible", self._admissible(task, self._state))
+            if known is None:
+                raise UnknownOption(
+                    f"{self._name()} has no list of admissible actions: leave out list_actions"
+                )
+            self._observation = self._fit(with_actions(self._observation, known))
         self._step_count = 0
         self._over = False
         self._success, self._score = False, 0.0
@@ -341,7 +346,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             "success": False,
             "score": 0.0,
         }
-        self._later = {**self._first, **_STEP_INFO}
+        self._later = {**self._first, **STEP_INFO}
         return task
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
@@ -385,6 +390,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             if self._foreign:
                 known = checked_actions("_admissible", known)
             info["admissible_actions"] = None if known is None else list(known)
+            if self._list_actions and known is not None:
+                observation = self._observation = self._fit(with_actions(observation, known))
         info["step"] = count
         info["success"] = outcome.success
         info["score"] = outcome.score
@@ -575,11 +582,9 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
             split: the split without tasks, or with too few.
         """
         filled = [name for name in self.splits if len(self.task_ids(name))]
-        advice = (
-            f"it has some in: {', '.join(filled)} (split={filled[0]!r})"
-            if filled
-            else "choose another data tier"
-        )
+        advice = "choose another data tier"
+        if filled:
+            advice = f"it has some in: {', '.join(filled)} (split={filled[0]!r})"
         if self.tier == "path":
             advice += (
                 f"; files below a folder {split}/ (questions: a file named {split}) are of this split, and files without one are "
@@ -658,11 +663,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         if not is_whole(n):
             raise UnknownOption(f"demonstrations takes a whole number, how many, got {n!r}")
         if not 0 <= n <= len(ids):
-            advice = (
-                ""
-                if ids
-                else "; demonstrations show no other tasks, so take them from an environment with its shipped data"
-            )
+            advice = "" if ids else "; take them from an environment with its shipped data"
             raise UnknownOption(
                 f"{counted(n, 'demonstration')} wanted, but split 'train' of {self._name()} has {counted(len(ids), 'task')}{advice}"
             )

@@ -10,6 +10,17 @@ from tstar_envs.foreign import as_bool, as_number, checked_actions, checked_extr
 
 State = TypeVar("State")
 
+# Entries that ``step`` adds to ``info``.
+STEP_INFO = {
+    "thought": "",
+    "action": "",
+    "action_valid": True,
+    "invalid_reason": "",
+    "modifies_state": False,
+    "effect_key": "",
+    "state_key": "",
+}
+
 
 @dataclass(slots=True)
 class Outcome(Generic[State]):

@@ -33,6 +33,7 @@ _INDIFFERENT = frozenset(
         "explain_invalid",
         "horizon",
         "levels",
+        "list_actions",
         "problems",
         "prompt_style",
         "render_mode",

@@ -114,6 +114,20 @@ def digest_all(texts: Iterable[str]) -> str:
     return hasher.hexdigest()
 
 
+_ACTIONS = "\nAdmissible actions: "
+
+
+def with_actions(observation: str, actions: Sequence[str]) -> str:
+    """Append the admissible actions, if there are any, to an observation, in one line."""
+    return f"{observation}{_ACTIONS}{'; '.join(actions)}" if actions else observation
+
+
+def without_actions(observation: str) -> str:
+    """Remove the line of ``with_actions``, if there is one."""
+    before, mark, _ = observation.rpartition(_ACTIONS)
+    return before if mark else observation
+
+
 def script_json(data: Any) -> str:
     """Serialize to JSON that is safe inside an HTML script element, whatever its texts are.
 

@@ -367,7 +367,7 @@ def test_full_disk_loses_nothing(run: Run, tmp_path: Path) -> None:
         (base("--agent", "random", "--split", "dev"), "'train', 'valid', 'test'"),
         (
             base("--agent", "random", "--option", "topkk=1"),
-            "no option 'topkk'; valid: data, explain_invalid, horizon",
+            "no option 'topkk'; valid: data, explain_invalid, horizon, list_actions",
         ),
         (base("--agent", "random", "--option", "split=train"), "--split"),
         (base("--agent", "random", "--out", "/"), "not a regular file"),

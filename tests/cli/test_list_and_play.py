@@ -194,7 +194,7 @@ def test_a_game_survives_a_dead_search_service(here: Run) -> None:
         (("play", "hotpotqa", "--option", "retriever=elastic"), "'hashed', 'bm25'"),
         (
             ("play", "hotpotqa", "--option", "colour=red"),
-            "no option 'colour'; valid: data, explain_invalid, horizon, normalizer",
+            "no option 'colour'; valid: data, explain_invalid, horizon, list_actions, normalizer",
         ),
         (("play", "hotpotqa", "--option", "topk"), "key=value"),
         (("play", "hotpotqa", "--option", "topk=many"), "topk must be a whole number"),

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 from contract_walk import FOR_EVERY_ENV, make, reply_for
 
-from tstar_envs import EnvEntry, TextEnv
+from tstar_envs import EnvEntry, TextEnv, UnknownOption
 from tstar_envs.foreign import check_attributes, reset_result, stepped, task_ids_of
 from tstar_envs.outcome import checked, is_plain
 from tstar_envs.record import Step
+from tstar_envs.utils import without_actions
 
 pytestmark = FOR_EVERY_ENV
 
@@ -33,3 +34,28 @@ def test_what_its_rules_say_is_what_the_fields_name(entry: EnvEntry, monkeypatch
         listed = None if outcome.admissible is None else list(outcome.admissible)
         plain = replace(outcome, admissible=listed)
         assert is_plain(outcome) or checked(outcome) == plain, "nothing is made otherwise by the check"
+
+
+def test_admissible_actions_are_listed_where_that_is_asked_for(entry: EnvEntry) -> None:
+    plain = make(entry.id)
+    observation, info = plain.reset(options={"task": 0})
+    listing = make(entry.id, list_actions=True)
+    if info["admissible_actions"] is None:
+        with pytest.raises(UnknownOption, match="has no list of admissible actions: leave out list_actions"):
+            listing.reset(options={"task": 0})
+        return
+    shown, _ = listing.reset(options={"task": 0})
+    for number in range(6):
+        actions = info["admissible_actions"]
+        assert shown == (
+            f"{observation}\nAdmissible actions: {'; '.join(actions)}" if actions else observation
+        )
+        assert without_actions(shown) == observation
+        assert listing.restore(listing.snapshot())[0] == shown
+        reply = reply_for(plain, number)
+        observation, _, terminated, truncated, info = plain.step(reply)
+        shown, *_, told = listing.step(reply)
+        assert told == info
+        if terminated or truncated:
+            assert shown == observation, "nothing may follow"
+            break

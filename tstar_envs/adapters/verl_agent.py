@@ -23,7 +23,7 @@ from tstar_envs.core import TextEnv
 from tstar_envs.errors import ResetNeeded, UnknownOption
 from tstar_envs.react import parse_reply
 from tstar_envs.rollout import GroupEnv, make_group
-from tstar_envs.utils import StableRandom, check_option, is_whole
+from tstar_envs.utils import StableRandom, check_option, is_whole, without_actions
 
 Infos = list[dict[str, Any]]
 Observations = dict[str, Any]
@@ -351,14 +351,16 @@ class EnvironmentManager:
         return [self._prompt(row) for row in range(len(self._turns))]
 
     def _prompt(self, row: int) -> str:
-        turns, parts = self._turns[row], [self.envs.rows[row].prompt(self._style), self._first[row]]
-        if turns:
-            start = max(0, len(turns) - self._history)
-            shown = [
-                f"Turn {number}: {action}\n{answer}"
-                for number, (action, answer) in enumerate(turns[start:], start + 1)
-            ]
-            parts += [f"Turns taken so far: {len(turns)}.", *(shown or [f"You see now:\n{turns[-1][1]}"])]
+        turns, rules = self._turns[row], self.envs.rows[row].prompt(self._style)
+        if not turns:
+            return f"{rules}\n\n{self._first[row]}"
+        parts = [rules, without_actions(self._first[row]), f"Turns taken so far: {len(turns)}."]
+        for number, (action, answer) in enumerate(turns, 1):
+            if number > len(turns) - self._history:  # earlier turns are left out
+                last = number == len(turns)
+                parts.append(f"Turn {number}: {action}\n{answer if last else without_actions(answer)}")
+        if not self._history:
+            parts.append(f"You see now:\n{turns[-1][1]}")
         return "\n\n".join(parts)
 
     def success_evaluator(

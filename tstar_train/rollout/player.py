@@ -17,6 +17,7 @@ from tstar_envs import (
     called,
     progress_of,
 )
+from tstar_envs.utils import without_actions
 from tstar_train.engines.base import Engine, Sample
 from tstar_train.policy.codec import Codec, thought_length
 from tstar_train.policy.kv import ContextTooLong
@@ -76,12 +77,14 @@ class Transcript:
             for first in range(max(1, done)):
                 yield [*self._start, *itertools.chain.from_iterable(self._turns[first:])]
             return
+        # What may be done now is said once, with the current observation (as verl-agent's prompts do).
+        seen = [*map(without_actions, self.observations[:-1]), self.observations[-1]]
         for first in range(max(0, done - self.history), done + 1):
-            shown = self.observations[first]
+            shown = seen[first]
             if self.instruction not in shown:
                 shown = f"{self.instruction}\n{shown}"
             ids = self.codec.start(self.prompt, shown)
-            for reply, observation in zip(self.replies[first:], self.observations[first + 1 :], strict=True):
+            for reply, observation in zip(self.replies[first:], seen[first + 1 :], strict=True):
                 ids += self._turn(reply, observation)
             yield ids
 

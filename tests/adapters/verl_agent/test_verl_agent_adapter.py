@@ -244,6 +244,28 @@ def test_a_prompt_says_all_that_a_policy_must_know() -> None:
     ]
 
 
+def test_a_prompt_lists_the_actions_that_are_admissible_now_and_no_earlier_ones() -> None:
+    def prompts(listed: bool) -> tuple[list[str], list[list[str]]]:
+        asked = config("tstar/ALFWorld", groups=1, members=1, options={"list_actions": listed})
+        manager, _ = make_envs(asked)
+        obs, infos = manager.reset([{"task": 0}])
+        found, lists = [obs["text"][0]], [infos[0]["admissible_actions"]]
+        for number in range(3):
+            obs, *_, infos = manager.step([f"<think>t</think><action>{lists[-1][number]}</action>"])
+            found.append(obs["text"][0])
+            lists.append(infos[0]["admissible_actions"])
+        return found, lists
+
+    bare, lists = prompts(False)
+    assert prompts(True) == (
+        [
+            f"{prompt}\nAdmissible actions: {'; '.join(actions)}"
+            for prompt, actions in zip(bare, lists, strict=True)
+        ],
+        lists,
+    )
+
+
 def test_a_failed_search_is_raised_and_the_step_can_be_taken_again() -> None:
     options = {"retriever": "http://127.0.0.1:9/retrieve"}
     manager, _ = make_envs(config("tstar/HotpotQA", groups=1, members=2, max_steps=6, options=options))

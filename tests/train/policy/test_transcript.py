@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policies import tokenizer
 
+from tstar_envs.utils import with_actions
 from tstar_train.policy.codec import PlainCodec
 from tstar_train.policy.kv import ContextTooLong
 from tstar_train.rollout.player import Transcript
@@ -36,6 +37,21 @@ def test_step_is_the_last_turns_and_the_goal(turns, history):
         i for a, b in kept for i in (*CODEC.reply(a), *CODEC.observation(b))
     ]
     assert begun("step", history, turns) == expected
+
+
+@given(TEXTS, st.integers(0, 3))
+def test_steps_list_the_admissible_actions_of_the_current_observation_alone(turns, history):
+    listed = [(reply, with_actions(observation, ["Up", "Down"])) for reply, observation in turns]
+    earlier = [(reply, observation) for reply, observation in turns[:-1]]
+    transcript = Transcript(CODEC, "rules", "the goal", with_actions("first", ["Up"]), "step", history)
+    for reply, observation in listed:
+        transcript.add(CODEC.reply(reply), observation)
+    if not turns:
+        assert transcript.context() == CODEC.start("rules", "the goal\nfirst\nAdmissible actions: Up")
+    elif history:
+        assert transcript.context() == begun("step", history, [*earlier, listed[-1]])
+    else:
+        assert transcript.context() == CODEC.start("rules", f"the goal\n{listed[-1][1]}")
 
 
 def test_an_observation_that_states_the_goal_is_left_alone():

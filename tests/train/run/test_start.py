@@ -25,7 +25,7 @@ from tstar_train.evaluate import Measurement, header, summarized
 from tstar_train.run import train
 from tstar_train.tracking import Display
 
-QA_OPTIONS = "valid: data, explain_invalid, horizon, normalizer, observation_limit, prompt_style, retriever, skip_bad, topk"
+QA_OPTIONS = "valid: data, explain_invalid, horizon, list_actions, normalizer, observation_limit, prompt_style, retriever, skip_bad, topk"
 
 
 def refused(capsys, *arguments):

@@ -80,7 +80,8 @@ class ALFWorldEnv(TextEnv[LoadedTask, State]):
     recorded in ``info["commands"]`` on reset.
     ``go_modifies``: True (default) counts ``go to`` as modifying the state.
     ``strict``: True accepts only exact commands, as in the original; with ``backend="textworld"`` commands are passed unchanged.
-    ``explain_invalid``: True tells the agent why a command is not possible.
+    ``explain_invalid``: True tells the agent why a command is not possible. ``list_actions``: True ends each observation with the
+    admissible actions.
     ``split``, ``horizon``, ``prompt_style``, ``render_mode``: as in every environment. ``valid_seen`` is an alias of the split ``test``.
 
     ## Tags
