@@ -55,7 +55,9 @@ FURTHER = {
     "forks": ("dapo", "--explore.share 0.5 --explore.first untried"),
     "forks-kept": ("grpo", "--explore.share 0.5 --graft.enabled --graft.keep all --graft.batch 4"),
     "forks-ways": ("hgpo", "--explore.share 0.5 --graft.source way --explore.weights reach --turns 150"),
+    "forks-graph": ("graphgpo", "--explore.share 0.5 --explore.first untried --graft.source way"),
     "ahead": ("dapo", "--tree.nodes depth --rollout.ahead 1"),
+    "ahead-ways-kept": ("gigpo", "--graft.source both --graft.keep all --graft.batch 4 --rollout.ahead 1"),
     "mix": (
         "dapo",
         "--env sokoban-easy --env sokoban-medium:0.5 --env-option horizon=6 --curriculum success --rollout.horizon-growth 2 "

@@ -20,7 +20,7 @@ from rich.console import Console
 from tstar_envs import UnknownOption, find_entry, list_envs, refuse_repeats
 from tstar_envs.redaction import redacted
 from tstar_train.config import RENAMED_OPTIONS, RENAMED_VALUES, Config
-from tstar_train.config_check import flag, options
+from tstar_train.config_check import DEPENDENT_OPTIONS, flag, options
 from tstar_train.output import Output
 from tstar_train.presets import (
     LARGE,
@@ -185,23 +185,23 @@ def _grafts(config: Config) -> str:
 def for_choices(preset: Config, arguments: Sequence[str]) -> Config:
     """Apply the defaults of the chosen algorithm, nodes, ways and forks to a preset; the command line overrides them."""
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    for name in ("algo", "tree.nodes", "tree.values", "graft.source", "graft.loss"):
-        early.add_argument(flag(name), dest=name)
-    for name in ("explore.share", "rollout.group_size"):
-        early.add_argument(flag(name), dest=name, type=_number)
-    for name in ("tstar", "tree.enabled", "graft.enabled"):
+    switches = ("tstar", "tree.enabled", "graft.enabled", "graft.way_only", "graft.verify")
+    for name in ("algo", "tree.nodes", "explore.share", "rollout.group_size", *DEPENDENT_OPTIONS):
+        if name not in switches:
+            early.add_argument(flag(name), dest=name, type=_value)
+    for name in switches:
         part, dot, last = name.rpartition(".")
         early.add_argument(flag(name), dest=name, action="store_true")
         early.add_argument(flag(f"{part}{dot}no_{last}"), dest=name, action="store_false")
     return with_choices(preset, vars(early.parse_known_args(list(arguments))[0]))
 
 
-def _number(text: str) -> float:
-    """Read a number early; 0 for an invalid one, which is reported later."""
+def _value(text: str) -> float | str:
+    """Read a number or a word early; an invalid one is reported later."""
     try:
         return int(text) if text.isdecimal() else float(text)
     except ValueError:
-        return 0.0
+        return text
 
 
 def _first_options() -> argparse.ArgumentParser:

@@ -7,7 +7,7 @@ import importlib.util
 import math
 import re
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
@@ -122,6 +122,61 @@ def _check_graph(config: Config) -> None:
             f"--explore.share {config.explore.share} leaves no turns for forks: of --rollout.group-size {size} all {size} episodes begin "
             f"at the start (at least two do); give --explore.share {most}, or a larger group"
         )
+
+
+# Options that do nothing alone: the value that asks for nothing, and the parts that the others need (keys of ``parts`` below).
+_NEEDS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "tree.values": ("mean", ("T-STAR", "the tree's credit")),
+    "tree.credit": (None, ("T-STAR", "credit by turns")),
+    "graft.source": ("divergence", ("T-STAR", "grafts")),
+    "graft.way_only": (False, ("T-STAR",)),
+    "graft.loss": ("imitate", ("T-STAR", "ways")),
+    "graft.way_weight": (1.0, ("T-STAR", "ways to imitate")),
+    "graft.keep": ("iteration", ("T-STAR", "grafted thoughts")),
+    "graft.batch": (None, ("T-STAR", "grafted thoughts", "a set that is kept")),
+    "graft.verify": (False, ("T-STAR", "grafted thoughts")),
+    "explore.where": ("reach", ("T-STAR", "forks")),
+    "explore.first": ("policy", ("T-STAR", "forks")),
+    "explore.weights": ("equal", ("T-STAR", "forks", "credit by turns")),
+    "explore.credit": ("rows", ("T-STAR", "forks")),
+}
+DEPENDENT_OPTIONS = tuple(_NEEDS)
+
+
+def check_effects(config: Config, given: Mapping[str, Any]) -> None:
+    """Check that options that do nothing alone have beside them what they need.
+
+    Args:
+        config: with the options that the user gave.
+        given: those options by dotted name; what a preset says is not refused.
+
+    Raises:
+        UnknownOption: an option would be ignored; the message names what it needs.
+    """
+    graft, carried = config.graft, algorithm_class(config.algo).carries_tstar
+    parts = {
+        "T-STAR": (config.tstar, "give --tstar" if carried else f"choose another --algo than {config.algo}"),
+        "grafts": (graft.enabled, "leave --graft.no-enabled out"),
+        "the tree's credit": (config.tree.enabled or graft.enabled, "leave --tree.no-enabled out"),
+        "ways": (graft.source != "divergence", "give --graft.source way"),
+        "ways to imitate": (config.imitates_ways, "give --graft.source way --graft.loss imitate"),
+        "grafted thoughts": (
+            config.makes_pairs,
+            "give --graft.enabled (beside ways: --graft.source both)",
+        ),
+        "a set that is kept": (config.keeps_grafts, "give --graft.keep all"),
+        "forks": (config.explore.share > 0, "give --explore.share 0.5"),
+        "credit by turns": (
+            not config.forks or config.explore.credit == "rows",
+            "give --explore.credit rows",
+        ),
+    }
+    for name, (nothing, needed) in _NEEDS.items():
+        if name not in given or given[name] == nothing:
+            continue
+        for part, remedy in ((part, parts[part][1]) for part in needed if not parts[part][0]):
+            said = flag(name) if given[name] is True else f"{flag(name)} {given[name]}"
+            raise UnknownOption(f"{said} needs {part}: {remedy}, or leave out {flag(name)}")
 
 
 def _check_course(config: Config) -> None:

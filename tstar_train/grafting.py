@@ -109,6 +109,8 @@ def graft(
             else []
         )
         replies = {n: sample.ids for n, sample in zip(fit, samples, strict=True)}
+        result.turns += len(samples)
+        result.tokens += sum(len(sample.ids) for sample in samples)
         written = [replies.get(n) for n in range(len(cases))]
     thought_ids: list[int]
     for (group, divergence, rejected, failed_branch, succeeded), ids in zip(cases, written, strict=True):

@@ -122,7 +122,7 @@ def _way_counts(group: Group) -> dict[str, int]:
     ended = [
         t.before + len(t.turns)
         for t in group.members
-        if not (t.fork is not None and t.fork.stopped) and t.reward >= way.reward - SAME_REWARD
+        if not (t.fork is not None and t.fork.stopped) and t.ending >= way.ending - SAME_REWARD
     ]
     return {
         "ways": 1,

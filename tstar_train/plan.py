@@ -183,7 +183,7 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
         made.further["KL draws"] = drawn * (
             longest if isinstance(longest, int) else config.rollout.max_tokens
         )
-    if config.tstar and config.graft.enabled and config.graft.fallback != "z_plus_only":
+    if config.tstar and config.makes_pairs and config.graft.fallback != "z_plus_only":
         parted = config.rollout.tasks_per_iteration // processes * (config.rollout.group_size - 1)
         made.further["grafts"] = parted * config.rollout.max_tokens
     return made
@@ -224,12 +224,16 @@ def trained_episodes(config: Config) -> tuple[int, int]:
     """Compute the minimum and maximum number of training episodes, unless ``minutes`` end the run."""
     each = config.rollout.tasks_per_iteration * config.rollout.group_size
     most = each * (config.dapo.rounds if _plays_again(config) else 1)
-    if config.episodes is None:
-        return config.iterations * each, config.iterations * most
-    # An iteration starts while fewer than ``episodes`` were sampled, and is always finished.
-    unit = config.rollout.group_size if most > each else each
-    least, last = max(each, ceil(config.episodes / unit) * unit), (config.episodes - 1) // unit * unit
-    return min(config.iterations * each, least), min(config.iterations * most, last + most)
+    fewest, highest = config.iterations * each, config.iterations * most
+    # An iteration starts while fewer than ``episodes`` or ``turns`` were sampled, and is always finished.
+    if config.episodes is not None:
+        unit = config.rollout.group_size if most > each else each
+        least, last = max(each, ceil(config.episodes / unit) * unit), (config.episodes - 1) // unit * unit
+        fewest, highest = min(fewest, least), min(highest, last + most)
+    if config.turns is not None:  # an episode has one at least, the horizon's at most
+        fewest = min(fewest, ceil(config.turns / (most * _turns(config))) * each)
+        highest = min(highest, ceil(config.turns / each) * most)
+    return fewest, highest
 
 
 def measured_episodes(config: Config, held_out: int, validated: int) -> int:
@@ -259,7 +263,10 @@ def dry_run(config: Config, console: Console) -> None:
     for line in plan_lines(plan(config, load_model_config(config), processes), config, device, processes):
         console.print(line, highlight=False, soft_wrap=True)
     least, most = trained_episodes(config)
-    played = f"{least:,}" if least == most else f"{least:,} to {most:,} (--dapo.rounds)"
+    why = " and ".join(
+        ["--dapo.rounds"] * _plays_again(config) + [f"--turns {config.turns}"] * bool(config.turns)
+    )
+    played = f"{least:,}" if least == most else f"{least:,} to {most:,} ({why})"
     measured = measured_episodes(config, len(held_out), len(validated))
     console.print(
         f"the run: {played} episodes of training, and {measured:,} that measure the policy (--evaluation.tasks, --evaluation.samples)",

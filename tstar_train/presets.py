@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 from tstar_envs import EnvEntry, UnknownOption, find_entry, list_envs, parse_options
 from tstar_train.algorithms import options_set_by
 from tstar_train.config import ENVIRONMENT_OPTIONS, Config, RolloutConfig
-from tstar_train.config_check import is_a
+from tstar_train.config_check import check_effects, is_a
 from tstar_train.config_check import options as all_options
 from tstar_train.policy.files import has_tiny, imitated_form, is_tiny, recipe_of_policy, warmstart_advice
 from tstar_train.recipes.recipe import Recipe, load_recipe, policy_name, read_recipe, shared_policy
@@ -375,11 +375,14 @@ def with_nodes(config: Config, nodes: str) -> Config:
 def with_choices(config: Config, given: Mapping[str, Any]) -> Config:
     """Apply the default options of the choices that the user made: algorithm, nodes, ways and forks.
 
-    Options of the preset that do not fit a choice are turned off; what the user asked for is left to ``config_check``.
+    Options of the preset that do not fit a choice are turned off; what the user asked for stays.
 
     Args:
         config: the preset.
         given: values of options by dotted name, as far as the user gave them.
+
+    Raises:
+        UnknownOption: an option that was given would be ignored.
     """
     config = with_algorithm(config, given.get("algo", config.algo))
     ways = given.get("graft.source", "divergence") != "divergence"
@@ -404,7 +407,10 @@ def with_choices(config: Config, given: Mapping[str, Any]) -> Config:
         chosen["explore.share"] = 0.0
     if not asked.imitates_ways:
         chosen["graft.way_only"] = False
-    return with_options(config, {name: value for name, value in chosen.items() if name not in given})
+    config = with_options(config, {name: value for name, value in chosen.items() if name not in given})
+    known = {name: value for name, value in given.items() if name in valid}
+    check_effects(with_options(config, known), known)
+    return config
 
 
 def choose(entry: EnvEntry, model: str) -> tuple[Config, str]:

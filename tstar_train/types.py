@@ -100,6 +100,11 @@ class Trajectory:
         return self.earned - self.penalty
 
     @property
+    def ending(self) -> float:
+        """Terminal reward of the environment, in [0, 1]: ``earned`` without shaping."""
+        return self.episode.reward
+
+    @property
     def truncated(self) -> bool:
         """True if the horizon cut it off; a full context (``overlong``) and a stopped fork are ends of another kind."""
         stopped = self.fork is not None and self.fork.stopped
@@ -356,7 +361,7 @@ class KeptPair:
 class Grafts:
     """Grafts of an iteration, counts of dropped ones by reason, and the number verified by playing on.
 
-    ``turns`` and ``tokens`` count what was sampled to verify them; the iteration's own counts include them.
+    ``turns`` and ``tokens`` count what was sampled to write and to verify them; the iteration's own counts include them.
     """
 
     kept: list[Graft] = field(default_factory=list)

@@ -643,7 +643,7 @@ def has_part(run: Run, part: str) -> bool:
     if not part or not isinstance(config, dict):
         return True
     tree, graft = (value if isinstance(value := config.get(name), dict) else {} for name in ("tree", "graft"))
-    if not config.get("tstar", True) or not tree.get("enabled", True):
+    if not config.get("tstar", True):
         return False
     if part == "forks":
         explore = value if isinstance(value := config.get("explore"), dict) else {}

@@ -84,6 +84,8 @@ def find_divergences(
         best = min(values, key=lambda child: (-values[child], *_preference(node, child)))
         worst = min(values, key=lambda child: (values[child], *_preference(node, child)))
         spread = values[best] - values[worst]
+        if digits is not None:
+            spread = round(spread, digits)  # 1 - .7 is more than .3
         to_best, to_worst = node.children[best], node.children[worst]
         if spread > delta and _mean_reward(to_best, rewards) > _mean_reward(to_worst, rewards):
             winner = min(to_best, key=lambda i: (i in stopped, -rewards[i], i))

@@ -62,8 +62,9 @@ class ForkLike(Protocol):
 class TrajectoryLike(Protocol):
     """One episode: its terminal reward and its steps.
 
-    By state two more attributes are read where a trajectory has them: `truncated`, True if the horizon cut its last step off, and
-    `fork`, a `ForkLike`, or None for an episode from the start. The steps of a fork are those after its state.
+    By state three more attributes are read where a trajectory has them: `truncated`, True if the horizon cut its last step off; `fork`, a
+    `ForkLike`, or None for an episode from the start; and `ending`, the terminal reward, where `reward` has shaping or penalties beside
+    it. The steps of a fork are those after its state.
     """
 
     @property

@@ -43,11 +43,13 @@ class Way(NamedTuple):
 
     Attributes:
         steps: one (trajectory, step) for each edge of the path, in order.
-        reward: of the ending, the highest known in the group.
+        reward: R of the ending.
+        ending: its terminal reward, the highest known in the group; R without shaping and penalties.
     """
 
     steps: tuple[Member, ...]
     reward: float
+    ending: float
 
 
 class Contrast(NamedTuple):
@@ -131,6 +133,7 @@ class StateGraph:
                 own = not (t == 0 and fork is not None and fork.untried)
                 self.passages.append(Passage((i, t), index[before[i][t]], step.action, into, reward, own))
         self.rewards = [float(trajectory.reward) for trajectory in group]
+        self._ended = [float(getattr(trajectory, "ending", trajectory.reward)) for trajectory in group]
         self._prepare()
 
     def _prepare(self) -> None:
@@ -307,25 +310,25 @@ class StateGraph:
         return first, math.sqrt(max(0.0, second - first**2))
 
     def way(self) -> Way | None:
-        """Find the shortest path from the start to the highest known reward; None if all known endings are equal, or lead on.
+        """Find the shortest path from the start to the highest known terminal reward; None if all are equal, or lead on.
+
+        Shaping does not count: it is earned on the way of its own trajectory, and a lost one has some as well.
 
         Of several shortest edges at a state, the one with the most passages is taken, then the one with the lowest (trajectory, step); of
         the steps along an edge, that of the trajectory with the highest reward (a fork that stopped has none and comes last), then of the
         lowest index.
         """
-        known = self.endings
-        if not known or max(known) - min(known) <= SAME_REWARD:
+        known = [ended for i, ended in enumerate(self._ended) if not self.stopped(i)]
+        ends = [step for step in self.passages if step.next is None]
+        best = max((self._ended[step.member[0]] for step in ends), default=None)
+        if best is None or best - min(known) <= SAME_REWARD:
             return None
-        best = max((step.reward for step in self.passages if step.next is None), default=None)
-        if best is None:  # all were cut off in states that somebody left: shaping alone tells them apart
-            return None
+        ends = [step for step in ends if self._ended[step.member[0]] >= best - SAME_REWARD]
         along: defaultdict[int, defaultdict[int | None, list[Passage]]] = defaultdict(
             lambda: defaultdict(list)
         )
         backwards: defaultdict[int | None, set[int]] = defaultdict(set)
-        for step in self.passages:
-            if step.next is None and step.reward < best - SAME_REWARD:
-                continue
+        for step in [*ends, *(step for step in self.passages if step.next is not None)]:
             along[step.state][step.next].append(step)
             backwards[step.next].add(step.state)
         distance: dict[int | None, int] = {None: 0}
@@ -343,7 +346,7 @@ class StateGraph:
             nearest = [n for n in here if n in distance and distance[n] == distance[state] - 1]
             state = min(nearest, key=lambda n: (-len(here[n]), min(step.member for step in here[n])))
             steps.append(min((step.member for step in here[state]), key=self._preferred))
-        return Way(tuple(steps), best)
+        return Way(tuple(steps), max(step.reward for step in ends), best)
 
     def contrasts(self, way: Way, values: NDArray[np.float64], delta: float) -> list[Contrast]:
         """Find the steps of a way where another action was tried whose Q is lower by more than `delta`.

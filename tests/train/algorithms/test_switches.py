@@ -416,6 +416,37 @@ def forks(of):
     )
 
 
+def where_forks_begin(of):
+    """In other states of the same episodes: with ``policy`` only where a listed action was not tried before."""
+    begun = {}
+    for where in ("reach", "uniform", "policy"):
+        one = of("sokoban-easy", *FORKS, ("explore.where", where))
+        begun[where] = [[(f.fork.state, f.fork.turn) for f in g.forks] for g in one.groups]
+        assert sum(map(len, begun[where])) > 0
+        for group in one.groups:
+            for n, fork in enumerate(group.forks):
+                first = group.members[: len(group.trajectories)]  # forks of a round are chosen together
+                left = {key for t in first for key in (t.start_key, *(s.state_key for s in t.steps[:-1]))}
+                assert fork.fork.state in left or n, "a known state"
+    assert begun["reach"] != begun["uniform"] and begun["policy"] != begun["reach"]
+
+
+def first_of_forks(of):
+    """The same states; each fork begins with an action that no episode from the start took there, or does not come about."""
+    policy = of("sokoban-easy", *FORKS)
+    untried = of("sokoban-easy", *FORKS, ("explore.first", "untried"))
+    assert not any(f.fork.untried for g in policy.groups for f in g.forks)
+    assert sum(len(g.forks) for g in untried.groups) > 0
+    for group in untried.groups:
+        tried = {
+            (before, step.action)
+            for t in group.trajectories
+            for before, step in zip([t.start_key, *(s.state_key for s in t.steps)], t.steps, strict=False)
+        }
+        for fork in group.forks:
+            assert fork.fork.untried and (fork.fork.state, fork.steps[0].action) not in tried
+
+
 def without_steps(one):
     """Advantages without the algorithm's own credit of steps, which turns of forks do not have."""
     found = []
@@ -471,6 +502,8 @@ SWITCHES = (
     way_contrasted,
     both_sources,
     forks,
+    where_forks_begin,
+    first_of_forks,
     weights_of_forks,
     credit_of_actions,
     no_grafting,

@@ -592,6 +592,15 @@ def test_parts_that_a_run_does_not_have_are_not_drawn(run: Path) -> None:
     assert "Greedy: " not in html and "greedy before" not in html
 
 
+def test_a_run_without_the_trees_credit_shows_its_trees_and_grafts(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    config["tree"]["enabled"], config["graft"]["keep"] = False, "all"
+    (run / "config.json").write_text(json.dumps(config))
+    html = write_report(run).read_text(encoding="utf-8")
+    for title in ("Merging and divergence", "Grafting set", "Age of the drawn pairs", "Surgical loss"):
+        assert f"<b>{title}</b>" in html, title
+
+
 @pytest.mark.parametrize("keep", ["all", 500, "iteration", None])
 def test_the_grafting_set_is_drawn_where_a_run_keeps_one(run: Path, keep: str | int | None) -> None:
     """Runs of older versions do not say, and kept none."""

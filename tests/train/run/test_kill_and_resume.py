@@ -175,6 +175,8 @@ def test_the_options_of_the_further_combinations_make_a_run(script, monkeypatch)
         "--further grafts-kept --processes 2",
         "--further forks-kept",
         "--further forks-ways",
+        "--further forks-graph",
+        "--further ahead-ways-kept",
         "--further all --processes 2",
         "--further mix",
         "--further units",

@@ -349,6 +349,7 @@ def test_a_dry_run_writes_nothing(tmp_path, capsys):
         (("--algo", "dapo", "--dapo.rounds", 3, "--episodes", 5), (6, 16)),
         pytest.param(("--episodes", 4), (4, 4), marks=pytest.mark.slow),
         pytest.param(("--episodes", 100), (12, 12), marks=pytest.mark.slow),
+        pytest.param(("--turns", 5), (8, 8), marks=pytest.mark.slow),  # of one turn each
         pytest.param(("--algo", "gigpo", "--episodes", 1), (4, 4), marks=pytest.mark.slow),
         pytest.param(("--algo", "dapo", "--dapo.rounds", 3), (12, 36), marks=pytest.mark.slow),
         pytest.param(("--algo", "dapo", "--dapo.rounds", 1), (12, 12), marks=pytest.mark.slow),

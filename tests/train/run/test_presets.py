@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import pytest
 import tyro
 from policies import HOTPOT, random_policy
 
 from tstar_envs import UnknownOption, find_entry, list_envs
+from tstar_train import make_config
 from tstar_train.cli import for_choices
 from tstar_train.config import Config, GraftConfig
+from tstar_train.config_check import check
 from tstar_train.policy.model import save_tiny
 from tstar_train.presets import choose, tiny
 
@@ -71,3 +74,50 @@ def test_from_a_preset_by_state_one_option_leads_to_the_papers_reading():
     assert for_choices(hotpot, ["--tree.nodes", "depth"]).graft.enabled
     plain = for_choices(preset, ["--no-tstar"])
     assert not plain.explore.share, "forks are T-STAR's"
+
+
+IGNORED = {
+    "--no-tstar --graft.source way": "--graft.source way needs T-STAR: give --tstar, or leave out --graft.source",
+    "--algo ppo --graft.source way": "needs T-STAR: choose another --algo than ppo",
+    "--no-tstar --tree.values bellman": "--tree.values bellman needs T-STAR",
+    "--no-tstar --graft.way-only": "--graft.way-only needs T-STAR",
+    "--graft.source way --graft.no-enabled": "--graft.source way needs grafts: leave --graft.no-enabled out",
+    "--tree.no-enabled --tree.values bellman --graft.no-enabled": "needs the tree's credit",
+    "--tree.nodes state --graft.way-weight 3": "--graft.way-weight 3 needs ways to imitate: give --graft.source way",
+    "--tree.nodes depth --graft.loss surgical": "--graft.loss surgical needs ways: give --graft.source way",
+    "--graft.source way --graft.keep all": "--graft.keep all needs grafted thoughts",
+    "--graft.source way --graft.verify": "--graft.verify needs grafted thoughts",
+    "--tree.nodes depth --graft.keep iteration --graft.batch 32": "--graft.batch 32 needs a set that is kept",
+    "--tree.nodes state --explore.first untried": "--explore.first untried needs forks: give --explore.share 0.5",
+    "--explore.share 0 --explore.where policy": "--explore.where policy needs forks",
+    "--explore.share 0.5 --explore.credit graph --explore.weights reach": "--explore.weights reach needs credit by turns",
+    "--explore.share 0.5 --explore.credit graph --tree.credit value": "--tree.credit value needs credit by turns",
+}
+
+
+@pytest.mark.parametrize("words", IGNORED)
+def test_what_would_be_ignored_is_refused_where_it_was_asked_for(words):
+    """From Python as on the command line, and whatever the preset has."""
+    given: dict[str, object] = {}
+    for word in words.split():
+        if word.startswith("--"):
+            name = word.removeprefix("--").replace("-", "_")
+            last = name.rpartition(".")[2]
+            on = not last.startswith("no_")
+            given[name if on else name.replace("no_", "")] = on
+        else:
+            given[name] = json.loads(word) if word[0].isdigit() else word
+    for env in ("hotpotqa", "sokoban-easy"):
+        with pytest.raises(UnknownOption, match=re.escape(IGNORED[words])):
+            for_choices(choose(find_entry(env), "auto")[0], words.split())
+        with pytest.raises(UnknownOption, match=re.escape(IGNORED[words])):
+            make_config(env, **given)
+
+
+def test_an_option_that_asks_for_nothing_is_never_refused():
+    for words in (
+        "--no-tstar --graft.source divergence --tree.values mean",
+        "--tree.nodes state --graft.keep iteration --explore.first policy --explore.where reach --graft.no-verify",
+    ):
+        check(for_choices(choose(find_entry("sokoban-easy"), "auto")[0], words.split()))
+    check(for_choices(choose(find_entry("blocksworld-stack"), "auto")[0], ["--no-tstar"]))

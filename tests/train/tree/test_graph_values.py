@@ -60,7 +60,8 @@ def walks(draw: st.DrawFn, rewards: Sequence[float] = (0.0, 0.25, 1.0)) -> Walk:
     """Few letters, so that walks meet, loop and return to the start; some are cut off."""
     states = draw(st.text("Sabc", min_size=1, max_size=6))
     truncated = draw(st.booleans())
-    return Walk(states, 0.0 if truncated else draw(st.sampled_from(rewards)), truncated)
+    earned = (0.0, 0.25) if truncated else rewards  # what is cut off may have shaping
+    return Walk(states, draw(st.sampled_from(earned)), truncated)
 
 
 @st.composite
@@ -76,7 +77,7 @@ def groups_with_forks(draw: st.DrawFn) -> list[Walk]:
             group.append(Walk(states, fork=fork))
         else:
             truncated = draw(st.booleans())
-            reward = 0.0 if truncated else draw(st.sampled_from([0.0, 0.25, 1.0]))
+            reward = draw(st.sampled_from([0.0, 0.25] if truncated else [0.0, 0.25, 1.0]))
             group.append(Walk(states, reward, truncated, fork))
     return group
 
@@ -251,9 +252,9 @@ def ways_by_enumeration(group: Sequence[Walk]) -> tuple[int, float] | None:
     """Length of the shortest path to the best ending, by trying all simple paths."""
     led = outcomes(group, own=False)
     rewards = [walk.reward for walk in group if not stopped(walk)]
-    if max(rewards) == min(rewards):
+    best = max((r for steps in led.values() for after, r, _ in steps if after is None), default=-math.inf)
+    if best <= min(rewards):
         return None
-    best = max(reward for steps in led.values() for after, reward, _ in steps if after is None)
     shortest = math.inf
 
     def walk_on(state: str, seen: tuple[str, ...]) -> None:
@@ -298,16 +299,32 @@ def test_a_way_is_stitched_from_several_episodes() -> None:
 def test_ties_go_to_the_edge_with_more_passages_then_to_the_lowest_step() -> None:
     once, twice = Walk("aW", 1.0), Walk("bW", 1.0)
     lost = Walk("bL", 0.0)
-    assert way_of(once, twice, lost) == Way(((1, 0), (1, 1)), 1.0), (
+    assert way_of(once, twice, lost) == Way(((1, 0), (1, 1)), 1.0, 1.0), (
         "b has two passages; the winner stands for the edge"
     )
-    assert way_of(once, twice, Walk("cL", 0.0)) == Way(((0, 0), (0, 1)), 1.0)
-    assert way_of(twice, once, Walk("cL", 0.0)) == Way(((0, 0), (0, 1)), 1.0)
+    assert way_of(once, twice, Walk("cL", 0.0)) == Way(((0, 0), (0, 1)), 1.0, 1.0)
+    assert way_of(twice, once, Walk("cL", 0.0)) == Way(((0, 0), (0, 1)), 1.0, 1.0)
 
 
 def test_graded_rewards_lead_to_the_best_one() -> None:
     way = way_of(Walk("W", 0.25), Walk("abcW", 0.75), Walk("bL", 0.5))
     assert way is not None and way.reward == 0.75 and way.steps == ((2, 0), (1, 2), (1, 3))
+
+
+@dataclass
+class Shaped(Walk):
+    """A walk whose reward has shaping, or a penalty, beside its terminal reward."""
+
+    ending: float = 0.0
+
+
+def test_the_best_ending_is_that_of_the_terminal_reward() -> None:
+    """The lost walk with the most shaping is no example, and a penalty for length makes no other ending."""
+    lost = Shaped("aL", 0.2, ending=0.0), Shaped("bL", 0.0, ending=0.0)
+    assert solved(lost).way() is None and not solved(lost).zero_variance
+    assert way_of(*lost, Shaped("cdW", 0.9, ending=1.0), Shaped("eW", 0.8, ending=1.0)) == Way(
+        ((3, 0), (3, 1)), 0.9, 1.0
+    )
 
 
 def test_a_group_that_is_cut_off_in_known_states_alone_has_no_way() -> None:
@@ -484,3 +501,41 @@ def test_contrasts_are_worse_actions_beside_the_way() -> None:
     ) == (2, 2)
     assert found.spread == pytest.approx(0.95) and found.node is tree.root
     assert tree.contrasts(way, 0.96) == []
+
+
+@given(groups, gammas, st.sampled_from([0.0, 0.05, 0.3]))
+@settings(max_examples=200)
+def test_contrasts_are_those_of_enumeration(group: list[Walk], gamma: float, delta: float) -> None:
+    tree = solved(group, gamma)
+    way = tree.way()
+    if way is None:
+        return
+    values, led = true_values(group, gamma), outcomes(group, own=False)
+    wanted = []
+    for i, t in way.steps:
+        worth: dict[str, list[float]] = defaultdict(list)
+        by: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for after, reward, (j, u) in led[left_by(group[i])[t]]:
+            worth[group[j].steps[u].action].append(reward if after is None else values[after])
+            by[group[j].steps[u].action].append((j, u))
+        quality = {action: round(float(np.mean(each)), 9) for action, each in worth.items()}
+        mine = group[i].steps[t].action
+        lower = [a for a in quality if a != mine and round(quality[mine] - quality[a], 9) > delta]
+        if lower:
+            worst = min(lower, key=lambda a: (quality[a], -len(by[a]), min(by[a])))
+            loser = min(by[worst], key=lambda m: (stopped(group[m[0]]), group[m[0]].reward, m))
+            counts = [len({j for j, _ in by[a]}) for a in (mine, worst)]
+            wanted.append(((i, t), loser, *counts, quality[mine] - quality[worst]))
+    found = tree.contrasts(way, delta)
+    assert [(c.best_step, c.worst_step, c.best_count, c.worst_count) for c in found] == [
+        w[:4] for w in wanted
+    ]
+    assert [c.spread for c in found] == pytest.approx([w[4] for w in wanted], abs=1e-8)
+
+
+def test_a_difference_of_exactly_delta_is_no_divergence() -> None:
+    """1 - .7 is a little more than .3 in floating point."""
+    tree = solved([Walk("aW", 1.0), Walk("bV", 0.7)], 1.0)
+    way = tree.way()
+    assert way is not None and tree.contrasts(way, 0.3) == [] and tree.divergences(0.3) == []
+    assert len(tree.contrasts(way, 0.29)) == len(tree.divergences(0.29)) == 1

@@ -96,6 +96,12 @@ def run_verify(policy, grafts, failed, fallback="z_plus", **more):
     )
 
 
+def test_written_thoughts_are_counted_as_sampled(policy, found):
+    written, taken = (make_grafts(policy, found, fallback)[0] for fallback in ("none", "z_plus_only"))
+    assert 0 < len(written.kept) <= written.turns < written.tokens
+    assert (taken.turns, taken.tokens) == (0, 0)
+
+
 def test_what_a_graft_earns_is_what_it_earns_by_hand(policy, found):
     grafts, failed = make_grafts(policy, found)
     assert len(grafts.kept) >= 6
