@@ -36,6 +36,7 @@ from tstar_envs.utils import (
 )
 
 UNREGISTERED_HORIZON = 20  # steps of an environment without a registry entry
+_OPEN_SET = "{} has no list of admissible actions: leave out list_actions"
 LONGEST_ACTION = 1_000_000  # characters of one reply; longer strings are answered as well, never raised on
 
 Task = TypeVar("Task")
@@ -151,6 +152,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         self.prompt_style = prompt_style
         self.render_mode = render_mode
         self._explain_invalid, self._list_actions = explain_invalid, list_actions
+        if list_actions and type(self)._admissible is TextEnv._admissible:
+            raise UnknownOption(_OPEN_SET.format(self._name()))
         self.observation_space = Unicode(self.longest_observation)
         self.action_space = Unicode(LONGEST_ACTION)
         self._made_with: dict[str, Any]
@@ -317,10 +320,8 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         if self._list_actions:
             known = checked_actions("_admissible", self._admissible(task, self._state))
             if known is None:
-                raise UnknownOption(
-                    f"{self._name()} has no list of admissible actions: leave out list_actions"
-                )
-            self._observation = self._fit(with_actions(self._observation, known))
+                raise UnknownOption(_OPEN_SET.format(self._name()))
+            self._observation = self._fit(self._observation, known)
         self._step_count = 0
         self._over = False
         self._success, self._score = False, 0.0
@@ -391,7 +392,7 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
                 known = checked_actions("_admissible", known)
             info["admissible_actions"] = None if known is None else list(known)
             if self._list_actions and known is not None:
-                observation = self._observation = self._fit(with_actions(observation, known))
+                observation = self._observation = self._fit(observation, known)
         info["step"] = count
         info["success"] = outcome.success
         info["score"] = outcome.score
@@ -432,12 +433,13 @@ class TextEnv(gym.Env[str, str], Generic[Task, State]):
         info.update(checked_extra("_reset_extra", self._reset_extra(task, state)))
         return info
 
-    def _fit(self, observation: str) -> str:
-        """Truncate an observation to the limit of the space, with a note in the text."""
-        if len(observation) <= self.longest_observation:
-            return observation
-        note = "\n[observation cut here]"
-        return observation[: self.longest_observation - len(note)] + note
+    def _fit(self, observation: str, actions: Sequence[str] = ()) -> str:
+        """Truncate an observation to the limit of the space, with a note in the text, and append the admissible actions."""
+        limit, note = self.longest_observation, "\n[observation cut here]"
+        least = limit - len(with_actions("", actions))
+        if len(observation) > least:
+            observation = observation[: max(0, least - len(note))] + note
+        return with_actions(observation, actions)[:limit]
 
     def _running(self) -> tuple[Task, State]:
         if self._task is None or self._state is None:

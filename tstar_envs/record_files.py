@@ -102,7 +102,7 @@ def located_results(path: Path) -> Iterator[tuple[int, Episode]]:
     """Iterate over the episodes of a file for their figures, each with the byte at which its line begins.
 
     Its steps are to be read only: they have the attributes of ``Step``, and may lack its methods and equality. Reading takes two
-    thirds of the time of ``read_episodes``, which says the errors.
+    thirds of the time of ``read_episodes``; see there for the errors.
     """
     for number, place, line in _lines(path):
         yield place, _parsed(path, number, line, for_figures=True)

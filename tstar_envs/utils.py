@@ -123,9 +123,9 @@ def with_actions(observation: str, actions: Sequence[str]) -> str:
 
 
 def without_actions(observation: str) -> str:
-    """Remove the line of ``with_actions``, if there is one."""
-    before, mark, _ = observation.rpartition(_ACTIONS)
-    return before if mark else observation
+    """Remove the line of ``with_actions``, if it is the last one."""
+    before, mark, listed = observation.rpartition(_ACTIONS)
+    return before if mark and "\n" not in listed else observation
 
 
 def script_json(data: Any) -> str:

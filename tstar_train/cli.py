@@ -182,18 +182,31 @@ def _grafts(config: Config) -> str:
     )
 
 
-def for_choices(preset: Config, arguments: Sequence[str]) -> Config:
-    """Apply the defaults of the chosen algorithm, nodes, ways and forks to a preset; the command line overrides them."""
+def for_choices(preset: Config, arguments: Sequence[str], refuse: bool = True) -> Config:
+    """Apply the defaults of the chosen algorithm, nodes, ways and forks to a preset; the command line overrides them.
+
+    Args:
+        preset: of environment and model.
+        arguments: of the command line; what is missing or wrong in them is reported later.
+        refuse: True to refuse options that would be ignored.
+    """
     early = argparse.ArgumentParser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    switches = ("tstar", "tree.enabled", "graft.enabled", "graft.way_only", "graft.verify")
+    switches = ("tstar", "tree.enabled", "graft.enabled", "graft.surgical", "graft.way_only", "graft.verify")
     for name in ("algo", "tree.nodes", "explore.share", "rollout.group_size", *DEPENDENT_OPTIONS):
         if name not in switches:
-            early.add_argument(flag(name), dest=name, type=_value)
+            early.add_argument(flag(name), dest=name, type=str if name == "algo" else _value, nargs="?")
     for name in switches:
         part, dot, last = name.rpartition(".")
         early.add_argument(flag(name), dest=name, action="store_true")
         early.add_argument(flag(f"{part}{dot}no_{last}"), dest=name, action="store_false")
-    return with_choices(preset, vars(early.parse_known_args(list(arguments))[0]))
+    given = vars(early.parse_known_args([*map(_dashed, arguments)])[0])
+    return with_choices(preset, {name: value for name, value in given.items() if value is not None}, refuse)
+
+
+def _dashed(word: str) -> str:
+    """Write an option as its help does; underscores are accepted as well."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if word.startswith("--") else word
 
 
 def _value(text: str) -> float | str:
@@ -271,7 +284,7 @@ def _print_help(first: argparse.ArgumentParser, known: argparse.Namespace, argum
         if env is not None
         else Config(env=list_envs()[0].id)
     )
-    preset = for_choices(preset, arguments)
+    preset = for_choices(preset, arguments, refuse=False)
     whose = (
         f"the preset for {env}"
         if env is not None

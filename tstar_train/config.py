@@ -206,7 +206,7 @@ class OptimConfig:
     """Minibatches per training iteration. Its optimizer steps are this times --optim.epochs."""
     epochs: Annotated[int, FROM_1] = 1
     """Passes over the minibatches of an iteration. The probability ratio is taken against the policy that sampled, in all of them; with
-    --explore.credit graph against that of the step's begin, since the credit is solved anew."""
+    --explore.credit graph against the policy at the start of the step, since the credit is solved anew."""
     decay: Annotated[float, SHARE] = 0.0
     """Fraction of the training, at its end, over which the learning rate falls linearly to zero; 0 to 1. The end is that of --iterations,
     --episodes, --turns or --minutes, whichever comes first."""

@@ -126,13 +126,13 @@ def _check_graph(config: Config) -> None:
 
 # Options that do nothing alone: the value that asks for nothing, and the parts that the others need (keys of ``parts`` below).
 _NEEDS: dict[str, tuple[Any, tuple[str, ...]]] = {
-    "tree.values": ("mean", ("T-STAR", "the tree's credit")),
-    "tree.credit": (None, ("T-STAR", "credit by turns")),
+    "tree.values": ("mean", ("T-STAR", "values")),
+    "tree.credit": (None, ("T-STAR", "the tree's credit", "credit by turns")),
     "graft.source": ("divergence", ("T-STAR", "grafts")),
     "graft.way_only": (False, ("T-STAR",)),
     "graft.loss": ("imitate", ("T-STAR", "ways")),
     "graft.way_weight": (1.0, ("T-STAR", "ways to imitate")),
-    "graft.keep": ("iteration", ("T-STAR", "grafted thoughts")),
+    "graft.keep": ("iteration", ("T-STAR", "grafted thoughts", "the surgical loss")),
     "graft.batch": (None, ("T-STAR", "grafted thoughts", "a set that is kept")),
     "graft.verify": (False, ("T-STAR", "grafted thoughts")),
     "explore.where": ("reach", ("T-STAR", "forks")),
@@ -156,16 +156,21 @@ def check_effects(config: Config, given: Mapping[str, Any]) -> None:
     graft, carried = config.graft, algorithm_class(config.algo).carries_tstar
     parts = {
         "T-STAR": (config.tstar, "give --tstar" if carried else f"choose another --algo than {config.algo}"),
-        "grafts": (graft.enabled, "leave --graft.no-enabled out"),
-        "the tree's credit": (config.tree.enabled or graft.enabled, "leave --tree.no-enabled out"),
+        "grafts": (graft.enabled, "leave out --graft.no-enabled"),
+        "the tree's credit": (config.tree.enabled, "leave out --tree.no-enabled"),
+        "values": (config.tree.enabled or config.makes_pairs, "leave out --tree.no-enabled"),
+        "the surgical loss": (graft.surgical, "leave out --graft.no-surgical"),
         "ways": (graft.source != "divergence", "give --graft.source way"),
         "ways to imitate": (config.imitates_ways, "give --graft.source way --graft.loss imitate"),
         "grafted thoughts": (
             config.makes_pairs,
-            "give --graft.enabled (beside ways: --graft.source both)",
+            "give --graft.source both" if graft.enabled else "give --graft.enabled",
         ),
         "a set that is kept": (config.keeps_grafts, "give --graft.keep all"),
-        "forks": (config.explore.share > 0, "give --explore.share 0.5"),
+        "forks": (
+            config.explore.share > 0,
+            "give --explore.share 0.5" + (" --rollout.group-size 4" if config.rollout.group_size < 4 else ""),
+        ),
         "credit by turns": (
             not config.forks or config.explore.credit == "rows",
             "give --explore.credit rows",
@@ -176,7 +181,7 @@ def check_effects(config: Config, given: Mapping[str, Any]) -> None:
             continue
         for part, remedy in ((part, parts[part][1]) for part in needed if not parts[part][0]):
             said = flag(name) if given[name] is True else f"{flag(name)} {given[name]}"
-            raise UnknownOption(f"{said} needs {part}: {remedy}, or leave out {flag(name)}")
+            raise UnknownOption(f"{said} needs {part}: {remedy}, or leave {flag(name)} out")
 
 
 def _check_course(config: Config) -> None:

@@ -6,7 +6,7 @@ Checked against the measured peak of a model of 100M parameters (tests/train/run
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
@@ -176,7 +176,7 @@ def plan(config: Config, model_config: Any, processes: int) -> Plan:
     made.sampled_tokens = share * _turns(config) * config.rollout.max_tokens
     if _plays_again(config):
         made.further["further rounds of sampling"] = (config.dapo.rounds - 1) * made.sampled_tokens
-    by_depth = config.tstar and config.tree.enabled and config.tree.nodes == "depth"
+    by_depth = config.tstar and config.tree.nodes == "depth"
     if by_depth and config.tree.kl_estimator == "mc":  # after each turn but the last, where contexts differ
         drawn = share * (_turns(config) - 1) * config.tree.kl_samples
         longest = config.tree.kl_tokens
@@ -263,9 +263,8 @@ def dry_run(config: Config, console: Console) -> None:
     for line in plan_lines(plan(config, load_model_config(config), processes), config, device, processes):
         console.print(line, highlight=False, soft_wrap=True)
     least, most = trained_episodes(config)
-    why = " and ".join(
-        ["--dapo.rounds"] * _plays_again(config) + [f"--turns {config.turns}"] * bool(config.turns)
-    )
+    binds = trained_episodes(replace(config, turns=None)) != (least, most)
+    why = " and ".join(["--dapo.rounds"] * _plays_again(config) + [f"--turns {config.turns}"] * binds)
     played = f"{least:,}" if least == most else f"{least:,} to {most:,} ({why})"
     measured = measured_episodes(config, len(held_out), len(validated))
     console.print(

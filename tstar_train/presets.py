@@ -372,7 +372,7 @@ def with_nodes(config: Config, nodes: str) -> Config:
     return replace(config, tree=tree, graft=graft, explore=replace(config.explore, share=0.0))
 
 
-def with_choices(config: Config, given: Mapping[str, Any]) -> Config:
+def with_choices(config: Config, given: Mapping[str, Any], refuse: bool = True) -> Config:
     """Apply the default options of the choices that the user made: algorithm, nodes, ways and forks.
 
     Options of the preset that do not fit a choice are turned off; what the user asked for stays.
@@ -380,11 +380,13 @@ def with_choices(config: Config, given: Mapping[str, Any]) -> Config:
     Args:
         config: the preset.
         given: values of options by dotted name, as far as the user gave them.
+        refuse: True to refuse options that would be ignored.
 
     Raises:
         UnknownOption: an option that was given would be ignored.
     """
-    config = with_algorithm(config, given.get("algo", config.algo))
+    algo = given.get("algo")
+    config = with_algorithm(config, algo if isinstance(algo, str) else config.algo)
     ways = given.get("graft.source", "divergence") != "divergence"
     share = given.get("explore.share")
     forks = isinstance(share, int | float) and share > 0
@@ -409,7 +411,8 @@ def with_choices(config: Config, given: Mapping[str, Any]) -> Config:
         chosen["graft.way_only"] = False
     config = with_options(config, {name: value for name, value in chosen.items() if name not in given})
     known = {name: value for name, value in given.items() if name in valid}
-    check_effects(with_options(config, known), known)
+    if refuse:
+        check_effects(with_options(config, known), known)
     return config
 
 

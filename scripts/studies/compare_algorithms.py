@@ -188,9 +188,10 @@ def without_thoughts(recipe: WarmStartRecipe) -> WarmStartRecipe:
 
 
 def ended_early(recipe: WarmStartRecipe) -> WarmStartRecipe:
-    """Half of the updates: a start that solves less and is less sure of what it does."""
+    """Four fifths of the updates: a start that solves less and is less sure of what it does; half of them solves next to nothing."""
     return dataclasses.replace(
-        recipe, stages=tuple(dataclasses.replace(stage, steps=stage.steps // 2) for stage in recipe.stages)
+        recipe,
+        stages=tuple(dataclasses.replace(stage, steps=stage.steps * 4 // 5) for stage in recipe.stages),
     )
 
 

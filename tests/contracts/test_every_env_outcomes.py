@@ -39,11 +39,11 @@ def test_what_its_rules_say_is_what_the_fields_name(entry: EnvEntry, monkeypatch
 def test_admissible_actions_are_listed_where_that_is_asked_for(entry: EnvEntry) -> None:
     plain = make(entry.id)
     observation, info = plain.reset(options={"task": 0})
-    listing = make(entry.id, list_actions=True)
     if info["admissible_actions"] is None:
         with pytest.raises(UnknownOption, match="has no list of admissible actions: leave out list_actions"):
-            listing.reset(options={"task": 0})
+            make(entry.id, list_actions=True)
         return
+    listing = make(entry.id, list_actions=True)
     shown, _ = listing.reset(options={"task": 0})
     for number in range(6):
         actions = info["admissible_actions"]
@@ -59,3 +59,15 @@ def test_admissible_actions_are_listed_where_that_is_asked_for(entry: EnvEntry) 
         if terminated or truncated:
             assert shown == observation, "nothing may follow"
             break
+
+
+def test_a_long_observation_is_cut_before_the_list(entry: EnvEntry, monkeypatch: pytest.MonkeyPatch) -> None:
+    if entry.family not in ("sokoban", "alfworld"):
+        return
+    monkeypatch.setattr(type(make(entry.id)), "longest_observation", 900)
+    env = make(entry.id, list_actions=True)
+    monkeypatch.setattr(env, "_start", lambda task, start=env._start: (start(task)[0], "word " * 1000))
+    observation, info = env.reset(options={"task": 0})
+    listed = f"Admissible actions: {'; '.join(info['admissible_actions'])}"
+    assert observation.endswith(f"[observation cut here]\n{listed}") and observation in env.observation_space
+    assert len(observation) == 900

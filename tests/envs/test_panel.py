@@ -34,7 +34,7 @@ OTHER_OPTIONS: dict[str, dict[str, Any]] = {
     "webshop": {"observation": "text", "page_size": 3},
     "blocksworld": {"observation": "compact", "names": "mystery", "horizon": "optimal"},
     "sokoban": {"observation": "grid_coords", "multi_action": True, "horizon": "optimal*2"},
-    "alfworld": {"strict": True, "explain_invalid": True},
+    "alfworld": {"strict": True, "explain_invalid": True, "list_actions": True},
 }
 
 

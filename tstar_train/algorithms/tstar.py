@@ -214,7 +214,8 @@ class TStar:
         if options.way_only:
             credit = [np.zeros_like(row) for row in credit]
         if tree is not None and way is not None:
-            extra = options.way_weight * (way.reward - tree.mean_reward)
+            # With shaping or penalties the best ending may be below the mean: no reason to do otherwise.
+            extra = options.way_weight * max(0.0, way.reward - tree.mean_reward)
             for i, t in way.steps:
                 credit[i][t] += extra
         return credit

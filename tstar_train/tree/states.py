@@ -43,7 +43,7 @@ class Way(NamedTuple):
 
     Attributes:
         steps: one (trajectory, step) for each edge of the path, in order.
-        reward: R of the ending.
+        reward: the highest R among the trajectories with that ending.
         ending: its terminal reward, the highest known in the group; R without shaping and penalties.
     """
 

@@ -93,3 +93,15 @@ def test_where_it_is_too_long_the_oldest_turns_are_left_out_and_no_more_than_tha
             ContextTooLong, match=f"has {len(shorter[-1])} tokens, and there is room for {room}"
         ):
             transcript.context(room)
+
+
+def test_lists_within_an_observation_of_ones_own_stay():
+    """Only a last line is the option's."""
+    shown = "Lamp off.\nAdmissible actions: on; off\nInventory: a key"
+    transcript = Transcript(CODEC, "", "the goal", shown, "step", 1)
+    transcript.add(CODEC.reply("Action: on"), "Lamp on.")
+    assert transcript.context() == [
+        *CODEC.start("", f"the goal\n{shown}"),
+        *CODEC.reply("Action: on"),
+        *CODEC.observation("Lamp on."),
+    ]

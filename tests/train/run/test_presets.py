@@ -12,6 +12,7 @@ from policies import HOTPOT, random_policy
 
 from tstar_envs import UnknownOption, find_entry, list_envs
 from tstar_train import make_config
+from tstar_train.__main__ import main
 from tstar_train.cli import for_choices
 from tstar_train.config import Config, GraftConfig
 from tstar_train.config_check import check
@@ -77,15 +78,17 @@ def test_from_a_preset_by_state_one_option_leads_to_the_papers_reading():
 
 
 IGNORED = {
-    "--no-tstar --graft.source way": "--graft.source way needs T-STAR: give --tstar, or leave out --graft.source",
+    "--no-tstar --graft.source way": "--graft.source way needs T-STAR: give --tstar, or leave --graft.source out",
     "--algo ppo --graft.source way": "needs T-STAR: choose another --algo than ppo",
     "--no-tstar --tree.values bellman": "--tree.values bellman needs T-STAR",
     "--no-tstar --graft.way-only": "--graft.way-only needs T-STAR",
-    "--graft.source way --graft.no-enabled": "--graft.source way needs grafts: leave --graft.no-enabled out",
-    "--tree.no-enabled --tree.values bellman --graft.no-enabled": "needs the tree's credit",
+    "--graft.source way --graft.no-enabled": "--graft.source way needs grafts: leave out --graft.no-enabled",
+    "--tree.no-enabled --tree.values bellman --graft.source way": "--tree.values bellman needs values: leave out --tree.no-enabled",
+    "--tree.no-enabled --tree.credit value": "--tree.credit value needs the tree's credit",
+    "--tree.nodes depth --graft.no-surgical --graft.keep all": "--graft.keep all needs the surgical loss",
     "--tree.nodes state --graft.way-weight 3": "--graft.way-weight 3 needs ways to imitate: give --graft.source way",
     "--tree.nodes depth --graft.loss surgical": "--graft.loss surgical needs ways: give --graft.source way",
-    "--graft.source way --graft.keep all": "--graft.keep all needs grafted thoughts",
+    "--graft.source way --graft.keep all": "--graft.keep all needs grafted thoughts: give --graft.source both",
     "--graft.source way --graft.verify": "--graft.verify needs grafted thoughts",
     "--tree.nodes depth --graft.keep iteration --graft.batch 32": "--graft.batch 32 needs a set that is kept",
     "--tree.nodes state --explore.first untried": "--explore.first untried needs forks: give --explore.share 0.5",
@@ -112,6 +115,23 @@ def test_what_would_be_ignored_is_refused_where_it_was_asked_for(words):
             for_choices(choose(find_entry(env), "auto")[0], words.split())
         with pytest.raises(UnknownOption, match=re.escape(IGNORED[words])):
             make_config(env, **given)
+
+
+def test_the_command_line_says_it_once_and_shows_its_help(capsys):
+    """Underscores are read as well; a missing value is reported by the trainer's own parser; help is never refused."""
+    preset = choose(find_entry("sokoban-easy"), "auto")[0]
+    with pytest.raises(UnknownOption, match=r"--graft.way-weight 3 needs ways"):
+        for_choices(preset, ["--graft.way_weight=3"])
+    with pytest.raises(UnknownOption, match=r"leave out --graft.no-enabled"):
+        for_choices(preset, ["--graft.no_enabled", "--graft.source", "way"])
+    for_choices(preset, ["--explore.where"])
+    with pytest.raises(UnknownOption, match="algo"):
+        check(make_config("sokoban-easy", algo=3))
+    assert main(["--env", "sokoban-easy", "--algo", "3", "--dry-run"]) == 2
+    assert "--algo must be one of grpo" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["--env", "sokoban-easy", "--no-tstar", "--graft.source", "way", "--help"])
+    assert ended.value.code == 0 and "--graft.way-weight" in capsys.readouterr().out
 
 
 def test_an_option_that_asks_for_nothing_is_never_refused():
