@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tstar_train import make_config
+from tstar_train.algorithms.tstar import TStar
 from tstar_train.tree import StateGraph, Tree, Way, build_tree
 
 EPS = 1e-6
@@ -539,3 +541,17 @@ def test_a_difference_of_exactly_delta_is_no_divergence() -> None:
     way = tree.way()
     assert way is not None and tree.contrasts(way, 0.3) == [] and tree.divergences(0.3) == []
     assert len(tree.contrasts(way, 0.29)) == len(tree.divergences(0.29)) == 1
+
+
+def test_a_way_that_ends_below_the_mean_is_not_pushed_away() -> None:
+    """The best terminal reward, with the penalty for a reply that is too long."""
+    group = [Shaped("aW", 0.1, ending=0.8), *(Shaped("bL", 0.5, ending=0.5) for _ in range(3))]
+    tree = solved(group)
+    way = tree.way()
+    assert way is not None and way.steps == ((0, 0), (0, 1)) and way.reward < tree.mean_reward
+    config = make_config("sokoban-easy", graft={"source": "way"})
+    credit = [np.zeros(2) for _ in group]
+    assert not any(row.any() for row in TStar(config, *[None] * 4).imitate(tree, way, credit))  # type: ignore[arg-type]
+    assert not np.array_equal(
+        TStar(config, *[None] * 4).imitate(tree, way._replace(reward=0.9), credit)[0], np.zeros(2)
+    )  # type: ignore[arg-type]
