@@ -89,7 +89,7 @@ def draw(
     pyplot = _pyplot()
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    figure, axes = pyplot.subplots(rows, columns, figsize=(5.2 * columns, 3.4 * rows), squeeze=False)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(5.2 * columns, 4.0 * rows), squeeze=False)
     styles: dict[str, Any] = {}
     dashes = ["-", "--", "-.", ":"]
     for axis, (group, methods) in zip(axes.flat, panels.items(), strict=False):
@@ -104,7 +104,7 @@ def draw(
         axis.set_xlabel("sampled turns, thousands")
         axis.set_ylabel("success of training episodes")
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=7)
+        axis.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=4, frameon=False)
     for axis in list(axes.flat)[len(panels) :]:
         axis.set_axis_off()
     _save(figure, path)
