@@ -332,7 +332,8 @@ def test_streams_of_one_environment_stay_what_they_were():
 
 def test_a_short_name_is_the_same_environment():
     """Episodes are known by the id, whatever name the options have."""
-    config = dataclasses.replace(make_config("hotpotqa", curriculum="success", **TINY), env="hotpotqa")
+    options = {**TINY, "tree.nodes": "depth"}  # as of several environments together
+    config = dataclasses.replace(make_config("hotpotqa", curriculum="success", **options), env="hotpotqa")
     one = trainer(config, random_policy())
     for number in range(2):
         iterate(one, number)
