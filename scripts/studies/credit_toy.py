@@ -27,7 +27,7 @@ from tstar_envs import TextEnv, cluster_bootstrap
 from tstar_train.advantages import discounted_returns, gigpo_step, grpo
 from tstar_train.config import RolloutConfig
 from tstar_train.learner.rows import penalties
-from tstar_train.tree import build_tree
+from tstar_train.tree import Values, build_tree
 
 ACTIONS = ("Up", "Down", "Left", "Right")
 SYMBOLS = "#_OX√PS?"
@@ -41,8 +41,12 @@ Floats = NDArray[np.float64]
 class Options:
     """Compare credits by training a small linear policy on Sokoban."""
 
-    credit: tuple[Literal["grpo", "gigpo", "paper", "state"], ...] = ("grpo", "state")
-    """Credits to compare; the first is the baseline. paper: nodes by depth, merged exactly; state: nodes by state, transition credit."""
+    credit: tuple[Literal["grpo", "gigpo", "paper", "state", "bellman", "way", "way-only"], ...] = (
+        "grpo",
+        "state",
+    )
+    """Credits to compare; the first is the baseline. paper: nodes by depth, merged exactly; state: nodes by state, transition credit;
+    bellman: the same with values solved on the graph; way: bellman, and the way imitated; way-only: the way without other credit."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     """Seeds of the order of the training levels and of the samples."""
     rates: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3)
@@ -65,6 +69,10 @@ class Options:
     """Discount factor per step of the credits state and gigpo."""
     iterations: int = 100
     """Number of training iterations, each of 16 levels x 8 episodes."""
+    turns: int | None = None
+    """Train for this many sampled turns, not for a number of iterations."""
+    start_steps: int = 20
+    """Steps of imitation that make the start."""
     test_samples: int = 4
     """Episodes per level of the 334 test levels."""
     out: Path | None = None
@@ -93,6 +101,7 @@ class Walk:
     start_key: str
     steps: list[Turn]
     reward: float = 0.0
+    truncated: bool = False
 
     @property
     def states(self) -> list[str]:
@@ -207,6 +216,8 @@ def play(
             if not over:
                 going_on.append(i)
         running = going_on
+    for i in running:
+        walks[i].truncated = True
     return walks
 
 
@@ -231,13 +242,20 @@ def credits(name: str, group: Sequence[Walk], gamma: float) -> list[Floats]:
     # Equal states at one depth are equal decisions: the merging that an exact KL would make.
     if name == "paper":
         return build_tree(group, lambda t, i, j: 0.0, gamma=1.0, history="state").advantages()
-    return build_tree(group, None, gamma=gamma, nodes="state", start_key=group[0].start_key).advantages(
-        credit="transition"
-    )
+    values: Values = "mean" if name == "state" else "bellman"
+    tree = build_tree(group, None, gamma=gamma, nodes="state", values=values, start_key=group[0].start_key)
+    found = tree.advantages(credit="transition")
+    if name == "way-only":
+        found = [np.zeros_like(row) for row in found]
+    way = tree.way() if name.startswith("way") else None
+    if way is not None:
+        for i, t in way.steps:
+            found[i][t] += way.reward - tree.mean_reward
+    return found
 
 
-def start(world: Communicator) -> Floats:
-    """Weights after 20 steps of imitation of the expert on 30 levels."""
+def start(world: Communicator, steps: int) -> Floats:
+    """Weights after some steps of imitation of the expert on 30 levels."""
     env = world.envs["train"]
     rows, moves = [], []
     for task in np.random.default_rng(0).choice(world.ids("train"), 30, replace=False):
@@ -250,7 +268,7 @@ def start(world: Communicator) -> Floats:
                 break
     features, chosen = np.stack(rows), np.array(moves)
     optimizer, weights = Adam(), np.zeros((FEATURES, 4))
-    for _ in range(20):
+    for _ in range(steps):
         weights = weights + optimizer.step(_gradient(weights, features, chosen, np.ones(len(chosen))), 0.05)
     return weights
 
@@ -285,11 +303,12 @@ def _gradient(
 def train(
     world: Communicator, weights: Floats, name: str, rate: float, seed: int, options: Options
 ) -> Floats:
-    """Train from the start; the rate falls to zero."""
+    """Train from the start; the rate falls to zero. No iteration begins after the last of ``options.turns``."""
     rng = np.random.default_rng(1000 + seed)
     ids = world.ids("train")
     order, optimizer = rng.permutation(len(ids)), Adam()
-    for k in range(options.iterations):
+    k, used, done = 0, 0, 0.0
+    while done < 1:
         levels = [ids[order[(16 * k + j) % len(ids)]] for j in range(16) for _ in range(8)]
         walks = play(world, weights, "train", levels, rng)
         worth = np.concatenate(
@@ -307,7 +326,7 @@ def train(
         features = np.stack([turn.features for walk in walks for turn in walk.steps])
         chosen = np.array([turn.choice for walk in walks for turn in walk.steps])
         before = chances(weights, features)[np.arange(len(chosen)), chosen]
-        now = rate * (1 - k / options.iterations)
+        now = rate * (1 - done)
         for number in range(options.updates):
             mine = np.flatnonzero(share == number)
             ratio = chances(weights, features[mine])[np.arange(len(mine)), chosen[mine]] / before[mine]
@@ -318,6 +337,8 @@ def train(
             weights = weights + (
                 optimizer.step(gradient, now) if options.optimizer == "adam" else 100 * now * gradient
             )
+        k, used = k + 1, used + len(chosen)
+        done = k / options.iterations if options.turns is None else used / options.turns
     return weights
 
 
@@ -333,7 +354,7 @@ def measure(world: Communicator, weights: Floats, split: str, levels: int, sampl
 def main(options: Options) -> None:
     """Choose rates, train, and print a table."""
     world, began = Communicator(options.end_when_lost), time.process_time()
-    first, rates = start(world), {}
+    first, rates = start(world, options.start_steps), {}
     for name in options.credit:
         if options.same_rate and rates:
             rates[name] = next(iter(rates.values()))
