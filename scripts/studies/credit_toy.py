@@ -248,10 +248,7 @@ def credits(name: str, group: Sequence[Walk], gamma: float) -> list[Floats]:
     if name == "way-only":
         found = [np.zeros_like(row) for row in found]
     way = tree.way() if name.startswith("way") else None
-    if way is not None:
-        for i, t in way.steps:
-            found[i][t] += way.reward - tree.mean_reward
-    return found
+    return found if way is None else [a + b for a, b in zip(found, tree.way_advantages(way), strict=True)]
 
 
 def start(world: Communicator, steps: int) -> Floats:

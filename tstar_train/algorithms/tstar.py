@@ -213,12 +213,10 @@ class TStar:
             return credit
         if options.way_only:
             credit = [np.zeros_like(row) for row in credit]
-        if tree is not None and way is not None:
-            # With shaping or penalties the best ending may be below the mean: no reason to do otherwise.
-            extra = options.way_weight * max(0.0, way.reward - tree.mean_reward)
-            for i, t in way.steps:
-                credit[i][t] += extra
-        return credit
+        if tree is None or way is None:
+            return credit
+        added = tree.way_advantages(way, options.way_weight)
+        return [row + extra for row, extra in zip(credit, added, strict=True)]
 
     def graft(self, groups: Sequence[Group], number: int) -> Grafts:
         """Rectified thoughts at the divergences, verified if the options say so.

@@ -202,6 +202,21 @@ class Tree:
                     gained[step.member[0]][step.member[1]] = 0.0
         return gained
 
+    def way_advantages(self, way: Way, weight: float = 1.0) -> list[NDArray[np.float64]]:
+        """Compute what imitating a way adds to the advantages, one array [T_i] per trajectory.
+
+        A step of the way gets `weight` times the way's reward less the mean reward, all others 0. With shaping or penalties the
+        way's reward may be below the mean: then nothing is added, as that is no reason to do otherwise.
+
+        Args:
+            way: of this tree.
+            weight: factor on the difference.
+        """
+        added = [np.zeros(length) for length in self._lengths]
+        for i, t in way.steps:
+            added[i][t] = weight * max(0.0, way.reward - self.mean_reward)
+        return added
+
     def _scale(self, eps: float) -> float:
         """Return the divisor of what steps gained; 0 if the rewards that the policy's own steps led to are all equal."""
         if self.graph is None or not self.graph.forked:
