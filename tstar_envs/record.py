@@ -308,6 +308,12 @@ class Episode:
             if info.get(name) is not None
         }
 
+    @property
+    def kind(self) -> str:
+        """Kind of the task among those of its environment: ``task_type`` (ALFWorld) or ``kind`` (search-QA), "" if unknown."""
+        kind = self.extra.get("task_type") or self.extra.get("kind")
+        return kind if isinstance(kind, str) else ""
+
     def begin(self, observation: str, info: Mapping[str, Any]) -> None:
         """Record the results of ``TextEnv.reset``.
 

@@ -239,7 +239,7 @@ def measure_on(trainer: Trainer, tasks: Sequence[str], split: str | None, of: Co
     return Measurement(
         per_task=[_mean([e.reward for e in group if not failed(e)]) for group in groups],
         greedy_per_task=[None if failed(e) else e.reward for e in greedy],
-        kinds=[_kind(group[0]) for group in groups],
+        kinds=[group[0].kind for group in groups],
         failed=sum(map(failed, [*episodes, *greedy])),
         solved_per_task=[_mean([float(e.success) for e in group if not failed(e)]) for group in groups],
         greedy_solved_per_task=[None if failed(e) else float(e.success) for e in greedy],
@@ -362,10 +362,6 @@ def _mean_with_interval(
         parts
     )
     return mean, mean - below, mean + above
-
-
-def _kind(episode: Episode) -> str:
-    return str(episode.extra.get("kind", ""))
 
 
 def differences(before: Measurement, after: Measurement) -> np.ndarray:

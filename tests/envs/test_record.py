@@ -150,3 +150,19 @@ def test_a_head_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
     path.write_text(make_episode().to_json().replace('"schema": 2', '"schema": 99') + "\n")
     with pytest.raises(BadData, match="line 1: episode of schema 99"):
         list(read_heads(path))
+
+
+@pytest.mark.parametrize(
+    ("extra", "kind"),
+    [
+        ({"task_type": "look_at_obj_in_light"}, "look_at_obj_in_light"),
+        ({"kind": "2hop"}, "2hop"),
+        ({"kind": None}, ""),
+        ({"kind": 3}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_kind_of_a_task_has_one_name_in_all_families(extra: dict[str, object], kind: str) -> None:
+    episode = make_episode()
+    episode.extra = extra
+    assert episode.kind == kind

@@ -217,9 +217,8 @@ class EpisodeLog(Sequence[Episode]):
         """Split the log by kind of task; empty unless there are two kinds at least."""
         found: dict[str, list[Episode]] = {}
         for episode in self._episodes:
-            kind = episode.extra.get("task_type") or episode.extra.get("kind")
-            if isinstance(kind, str):
-                found.setdefault(kind, []).append(episode)
+            if episode.kind:
+                found.setdefault(episode.kind, []).append(episode)
         whole = sum(map(len, found.values())) == len(self)
         return {k: EpisodeLog(found[k]) for k in sorted(found)} if len(found) > 1 and whole else {}
 

@@ -54,21 +54,19 @@ def browsable(episodes: Sequence[Episode]) -> list[dict[str, Any]]:
 
 def _episode(episode: Episode, several: bool) -> dict[str, Any]:
     """Format an episode; of several environments its kind begins with its own, to choose by."""
-    extra = dict(episode.extra)
-    iteration, kind, advantages = (
-        extra.pop("iteration", None),
-        extra.pop("kind", ""),
-        extra.pop("advantages", None),
-    )
+    extra, kind = dict(episode.extra), episode.kind
+    iteration, advantages = extra.pop("iteration", None), extra.pop("advantages", None)
+    for name in ("kind", "task_type"):
+        extra.pop(name, None)
     if several:
-        kind = ": ".join(filter(None, (str(episode.env).rpartition("/")[2], str(kind))))
+        kind = ": ".join(filter(None, (str(episode.env).rpartition("/")[2], kind)))
     if not isinstance(advantages, list) or len(advantages) != len(episode.steps):
         advantages = [None] * len(episode.steps)
     return {
         "task": clipped(str(episode.task), 200),
         "sample": episode.sample,
         "iteration": iteration if isinstance(iteration, int) else None,
-        "kind": clipped(str(kind), 100),
+        "kind": clipped(kind, 100),
         "instruction": clipped(str(episode.instruction)),
         "start": clipped(str(episode.first_observation)),
         "reward": number(episode.reward),

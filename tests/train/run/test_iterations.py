@@ -122,6 +122,19 @@ def test_where_success_is_not_the_reward_both_are_measured(monkeypatch):
     assert "success_after" not in summarized(SMALL, measured, measured, Progress(), 1.0)
 
 
+@pytest.mark.parametrize(
+    ("env", "fact"), [("alfworld", "task_type"), ("hotpotqa", "kind"), ("musique", "kind")]
+)
+def test_a_measurement_names_each_tasks_kind(env, fact):
+    played = find_entry(env).load_class()(**find_entry(env).kwargs, data="mini", split="valid")
+    tasks = played.task_ids()[:6]
+    evaluation = EvaluationConfig(split="valid", tasks=len(tasks), samples=1)
+    config = dataclasses.replace(SMALL, env=env, env_options={"horizon": 1}, evaluation=evaluation)
+    measured = measure(trainer(config, random_policy()), tasks)
+    assert measured.kinds == [played.reset(options={"task": task})[1][fact] for task in tasks]
+    assert sum(row["tasks"] for row in measured.by_kind().values()) == 6
+
+
 def test_a_score_of_webshop_in_training_names_its_tagger():
     policy = random_policy()
     spec = EnvSpec("webshop", {"data": "mini", "horizon": 2})
