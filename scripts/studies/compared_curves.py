@@ -79,7 +79,7 @@ def turns_ratio(
 def draw(
     panels: Mapping[str, Mapping[str, Sequence[Curve]]], budgets: Mapping[str, float], path: Path
 ) -> None:
-    """Draw the mean curves of methods as SVG, one panel for each group.
+    """Draw the mean curves of methods as SVG, one panel for each group; bands are the least and the most of several seeds.
 
     Args:
         panels: by group and method the curves of its seeds.
@@ -99,7 +99,12 @@ def draw(
                 name, {"color": f"C{number % 10}", "linestyle": dashes[number // 2 % 4]}
             )
             places = np.linspace(0, budgets[group], POINTS) / 1000
-            axis.plot(places, mean_curve(curves, budgets[group]), label=name, linewidth=1.6, **style)
+            each = np.array([smoothed(curve, budgets[group]) for curve in curves])
+            axis.plot(places, each.mean(axis=0), label=name, linewidth=1.6, **style)
+            if len(curves) > 1:
+                axis.fill_between(
+                    places, each.min(axis=0), each.max(axis=0), color=style["color"], alpha=0.1, linewidth=0
+                )
         axis.set_title(group)
         axis.set_xlabel("sampled turns, thousands")
         axis.set_ylabel("success of training episodes")

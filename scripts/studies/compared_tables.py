@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,12 @@ TREE_STATISTICS = (
     "grafting_coverage",
 )
 DYNAMICS = ("grafting_coverage", "anchor_reuse", "tree_mean_spread")  # of the paper's figure, by iteration
+ALGORITHMS = {"ppo": "PPO", "grpo": "GRPO", "dapo": "DAPO", "gigpo": "GiGPO"}
+PARTS = {
+    "": "alone",
+    "tstar": "T-STAR",
+    "graph": "T-STAR on the graph",
+}  # of a method's name before the algorithm's
 PHASES = ("rollout", "tree", "valuation", "grafting", "update")
 
 
@@ -213,6 +219,29 @@ def draw_curves(lines: list[dict[str, Any]], groups: Sequence[dict[str, Any]], p
     }
     panels = {name: methods for name, methods in panels.items() if methods}
     draw(panels, {name: _budget(lines, name) for name in panels}, path)
+
+
+def draw_plan_curves(lines: list[dict[str, Any]], groups: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw the curves of the runs of a plan: a panel for each group and algorithm X, with ``X``, ``tstar-X`` and ``graph-X``.
+
+    Args:
+        lines: the record.
+        groups: of the plan; those without a complete run are left out, and methods of other names.
+        path: of the SVG file.
+
+    Raises:
+        UnknownOption: the record has no curve of these groups.
+    """
+    panels: dict[str, dict[str, list[Any]]] = {}
+    for group in groups:
+        for name, method in methods_of(lines, group["name"]).items():
+            part, _, algorithm = name.rpartition("-")
+            curves = [line["curve"] for line in method.lines if "curve" in line]
+            if part in PARTS and algorithm in ALGORITHMS and curves:
+                panels.setdefault(f"{group['name']}, {ALGORITHMS[algorithm]}", {})[PARTS[part]] = curves
+    if not panels:
+        raise UnknownOption("the record has no curve of the plan's groups: make their runs first")
+    draw(panels, {panel: _budget(lines, panel.rsplit(", ", 1)[0]) for panel in panels}, path)
 
 
 def draw_dynamics_of(lines: list[dict[str, Any]], methods: Sequence[str], path: Path) -> None:

@@ -3,6 +3,7 @@
     python scripts/reproduce.py tables --dry-run                        # the runs that the record lacks, and the hours they take
     python scripts/reproduce.py tables --runs FOLDER --hours 3          # make them, one after another; the same command goes on
     python scripts/reproduce.py tables --print                          # the tables of the record, beside the paper's figures
+    python scripts/reproduce.py tables --print --curves curves.svg      # and the training curves, with bands over the seeds
     python scripts/reproduce.py tables --model Qwen/Qwen2.5-3B-Instruct --options "--processes 8" --record own.jsonl --dry-run
 
 The plan is docs/results/evidence.toml, the record docs/results/evidence.jsonl, the layout and the paper's figures docs/results/paper.toml.
@@ -36,7 +37,7 @@ from scripts.studies.compare_algorithms import (
     read,
     result,
 )
-from scripts.studies.compared_tables import claims_table, group_table, methods_of
+from scripts.studies.compared_tables import claims_table, draw_plan_curves, group_table, methods_of
 from tstar_envs import UnknownOption
 from tstar_envs.utils import counted
 from tstar_train.plan import load_model_config, operations, plan
@@ -59,6 +60,8 @@ class Options:
     """JSON Lines file of the record of complete runs."""
     print: bool = False
     """Print the tables of the record and make no run."""
+    curves: Path | None = None
+    """Also draw the training curves of the record into this SVG file (extra `notebook`)."""
     dry_run: bool = False
     """Print which runs are missing and what they take, and make none."""
     hours: float | None = None
@@ -216,3 +219,5 @@ def main(words: Sequence[str]) -> None:
             collect(list(planned_runs(made, options)), options.runs, options.record)
     if not options.dry_run:
         print(all_tables(made, read(options.record)))
+    if options.curves is not None:
+        draw_plan_curves(read(options.record), made["groups"], options.curves)

@@ -148,6 +148,23 @@ def test_curves_are_drawn_and_told(tmp_path):
     for path in (tmp_path / "one.svg", tmp_path / "two.svg"):
         tables.draw_curves(record, [group], path)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+    assert (tmp_path / "one.svg").read_text().count(
+        'id="FillBetweenPolyCollection'
+    ) == 2  # a band each: two seeds
+
+
+def test_curves_of_a_plan_have_a_panel_an_algorithm(tmp_path):
+    steps = [(100 * n, 0.3 + n / 100) for n in range(1, 11)]
+    runs = [(method, seed) for method in ("grpo", "tstar-grpo", "dapo", "own") for seed in range(2)]
+    record = [{**line(*run, [1.0], [1.0]), "turns": 1000, "curve": steps} for run in runs[:-1]]
+    groups = [{"name": "g"}, {"name": "none"}]
+    with pytest.raises(UnknownOption, match="make their runs first"):
+        tables.draw_plan_curves(record, groups[1:], tmp_path / "none.svg")
+    pytest.importorskip("matplotlib")
+    tables.draw_plan_curves(record, groups, tmp_path / "one.svg")
+    page = (tmp_path / "one.svg").read_text()
+    assert page.count("<!-- g, ") == 2 and page.count('id="FillBetweenPolyCollection') == 3
+    assert page.count("<!-- alone -->") == 2 and page.count("<!-- T-STAR -->") == 1 and "own" not in page
 
 
 def test_dynamics_are_of_runs_with_grafts_and_are_drawn(tmp_path):
