@@ -27,11 +27,8 @@ TREE_STATISTICS = (
 )
 DYNAMICS = ("grafting_coverage", "anchor_reuse", "tree_mean_spread")  # of the paper's figure, by iteration
 ALGORITHMS = {"ppo": "PPO", "grpo": "GRPO", "dapo": "DAPO", "gigpo": "GiGPO"}
-PARTS = {
-    "": "alone",
-    "tstar": "T-STAR",
-    "graph": "T-STAR on the graph",
-}  # of a method's name before the algorithm's
+# By the part of a method's name before the algorithm's.
+PARTS = {"": "alone", "tstar": "T-STAR", "graph": "T-STAR on the graph"}
 PHASES = ("rollout", "tree", "valuation", "grafting", "update")
 
 
