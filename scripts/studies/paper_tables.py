@@ -37,7 +37,13 @@ from scripts.studies.compare_algorithms import (
     read,
     result,
 )
-from scripts.studies.compared_tables import claims_table, draw_plan_curves, group_table, methods_of
+from scripts.studies.compared_tables import (
+    claims_table,
+    costs_table,
+    draw_plan_curves,
+    group_table,
+    methods_of,
+)
 from tstar_envs import UnknownOption
 from tstar_envs.utils import counted
 from tstar_train.plan import load_model_config, operations, plan
@@ -180,12 +186,15 @@ def paper_table(lines: Sequence[dict[str, Any]], table: Mapping[str, Any], names
 
 
 def all_tables(made: Mapping[str, Any], record: Sequence[dict[str, Any]]) -> str:
-    """Markdown: the paper's tables, every group's comparisons, and the named ones with Holm's correction."""
+    """Markdown: the paper's tables, each group's comparisons, the named ones with Holm's correction, trees and seconds."""
     paper = tomllib.loads((RESULTS / "paper.toml").read_text())
     lines = lines_of(made, record)
     parts = [paper_table(lines, table, paper["methods"]) for table in paper["tables"]]
     parts += [group_table(lines, group) for group in made["groups"]]
     parts.append(claims_table(lines, made["claims"]))
+    parts += [
+        costs_table(lines, group["name"]) for group in made["groups"] if methods_of(lines, group["name"])
+    ]
     return "\n\n".join(parts)
 
 
