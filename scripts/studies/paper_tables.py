@@ -229,4 +229,4 @@ def main(words: Sequence[str]) -> None:
     if not options.dry_run:
         print(all_tables(made, read(options.record)))
     if options.curves is not None:
-        draw_plan_curves(read(options.record), made["groups"], options.curves)
+        draw_plan_curves(lines_of(made, read(options.record)), made["groups"], options.curves)
