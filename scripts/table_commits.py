@@ -2,8 +2,8 @@
 
     python scripts/table_commits.py
 
-The commit of a table is the one that wrote most of its rows. Its command is the one of a comment above it (``<!-- command: ... -->``), else
-the last one above it in its section, else the page's first.
+The commits of a table are those that wrote its rows, most first. Its command is the one of a comment above it (``<!-- command: ... -->``),
+else the last one above it in its section, with those on the lines before it if it stands in a block, else the page's first.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ COMMANDS = re.compile(
 )
 HEAD = """# Where the numbers come from
 
-Each table of these pages and of README.md's results, the command that makes it, and the commit that wrote most of its rows: the code that
-measured is that commit's or one shortly before, unless the page names another. Written by `python scripts/table_commits.py`.
+Each table of these pages and of README.md's results, the commands that make it, and the commits that wrote its rows, most first: the code
+that measured is that commit's or one shortly before, unless the page names another; figures in sentences are of their section's commands.
+Runs of evidence.jsonl carry the commit that made them, as do 38 of algorithms.jsonl's 169 (a plus sign: with edited files). Written by
+`python scripts/table_commits.py`.
 
-| table | command | commit |
+| table | commands | commits |
 |---|---|---|
 """
 
@@ -43,7 +45,7 @@ class Table:
         number: which of the section's tables, from 1.
         first: line of its head, from 0.
         last: line after it.
-        command: that makes it; empty if the page names none above it.
+        commands: that make it; none if the page names none above it.
     """
 
     page: Path
@@ -51,7 +53,7 @@ class Table:
     number: int
     first: int
     last: int
-    command: str
+    commands: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -82,16 +84,30 @@ def tables_of(page: Path, text: str) -> Iterator[Table]:
             last += 1
         if any(re.search(r"\d", cell) for row in lines[at + 2 : last] for cell in row.split("|")[2:]):
             number += 1
-            above = commands_of("\n".join(lines[section:at])) or every[:1]
-            yield Table(page, heading, number, at, last, above[-1] if above else "")
+            yield Table(page, heading, number, at, last, _nearest(lines[section:at]) or tuple(every[:1]))
         at = last
 
 
-def commit_of(table: Table) -> str:
-    """Return the commit that wrote most rows of a table."""
-    command = ["git", "-C", str(ROOT), "blame", "-s", "--abbrev=9", "-L", f"{table.first + 1},{table.last}"]
+def _nearest(lines: list[str]) -> tuple[str, ...]:
+    """Find the commands for what follows some lines of a section: of the last comment, else of the last block, else the last one."""
+    if comments := re.findall(r"<!-- command: ([^>]+) -->", "\n".join(lines)):
+        return (comments[-1].strip(),)
+    block = re.compile(rf" {{4}}{STARTS}")
+    for last in range(len(lines) - 1, -1, -1):
+        if found := commands_of("\n".join(lines[last:])):
+            first = last
+            while first and block.match(lines[first]) and block.match(lines[first - 1]):
+                first -= 1
+            return tuple(commands_of("\n".join(lines[first : last + 1])) if first < last else found[-1:])
+    return ()
+
+
+def commits_of(table: Table) -> list[str]:
+    """Return the commits that wrote rows of a table, most first."""
+    command = ["git", "-C", str(ROOT), "blame", "-s", "--abbrev=9", "-L", f"{table.first + 3},{table.last}"]
     done = subprocess.run([*command, str(table.page)], capture_output=True, text=True, check=True)
-    return Counter(line.split()[0].lstrip("^") for line in done.stdout.splitlines()).most_common(1)[0][0]
+    counts = Counter(line.split()[0].lstrip("^") for line in done.stdout.splitlines())
+    return [commit for commit, _ in counts.most_common()]
 
 
 def all_tables() -> list[Table]:
@@ -112,7 +128,10 @@ def listed() -> set[str]:
 def main() -> None:
     """Rewrite the page."""
     argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()  # no options
-    rows = [f"| {table.name} | `{table.command}` | {commit_of(table)} |" for table in all_tables()]
+    rows = [
+        f"| {table.name} | {', '.join(f'`{command}`' for command in table.commands)} | {', '.join(commits_of(table))} |"
+        for table in all_tables()
+    ]
     PAGE.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
 
 

@@ -398,7 +398,10 @@ def main() -> None:
     if options.curves is not None:
         draw_curves(read(options.record), plan["groups"], options.curves)
     if options.dynamics is not None:
-        draw_dynamics_of(read(options.record), ("tstar-grpo", "tstar-paper"), options.dynamics)
+        shown = [
+            line for line in read(options.record) if line["group"] in {run.group for run in asked}
+        ] or read(options.record)
+        draw_dynamics_of(shown, ("tstar-grpo", "tstar-paper"), options.dynamics)
     if options.compare is not None:
         print(comparison(read(options.record), *options.compare))
 

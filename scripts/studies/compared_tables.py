@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tstar_envs import UnknownOption, cluster_bootstrap
-from tstar_envs.evaluation.stats import holm, sign_flip_p
+from tstar_envs.evaluation.stats import holm, minimal_detectable_effect, sign_flip_p
 
 try:
     from scripts.studies.compared_curves import draw, draw_dynamics, turns_ratio
@@ -85,10 +85,9 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
     further = " minus its algorithm alone |" if stands_on else ""
     by_turns = all("turns" in line for method in methods.values() for line in method.lines)
     counted = "turns" if by_turns else "episodes"
-    rows = [
-        f"| {group['name']} | seeds | {counted} | T=1 | minus {base} | by seed | greedy | minus {base} | CPU-min a run |{further}"
-    ]
-    rows.append("|---" * (9 + bool(further)) + "|")
+    compared = f"minus {base} | by seed | greedy | minus {base} | CPU-min a run |"
+    rows = [f"| {group['name']} | seeds | {counted} | T=1 | minus start | {compared}{further}"]
+    rows.append("|---" * (10 + bool(further)) + "|")
     for name, method in methods.items():
         sampled, greedy = method.outcomes("after", "sampled"), method.outcomes("after", "greedy")
         cells = ["", "", ""]
@@ -105,9 +104,10 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
             ]
         episodes = round(np.mean([line["turns" if by_turns else "episodes"] for line in method.lines]))
         minutes = np.mean([line["cpu_seconds"] for line in method.lines]) / 60
+        gained = interval((sampled - method.outcomes("before", "sampled")).mean(axis=0))
         rows.append(
-            f"| {name} | {len(method.seeds)} | {episodes:,} | {sampled.mean():.3f} | {cells[0]} | {cells[1]} | {greedy.mean():.3f} | "
-            f"{cells[2]} | {minutes:.1f} |"
+            f"| {name} | {len(method.seeds)} | {episodes:,} | {sampled.mean():.3f} | {gained} | {cells[0]} | {cells[1]} | "
+            f"{greedy.mean():.3f} | {cells[2]} | {minutes:.1f} |"
         )
         if name in stands_on:
             rows[-1] += f" {interval(paired(method, methods[stands_on[name]], 'sampled'))} |"
@@ -116,8 +116,27 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
     before = next(iter(methods.values()))
     start = f"start {before.outcomes('before', 'sampled').mean():.3f} (greedy {before.outcomes('before', 'greedy').mean():.3f})"
     tasks = len(before.lines[0]["after"]["greedy"])
+    others = (
+        [
+            method
+            for name, method in methods.items()
+            if name != base and set(method.seeds) >= {*methods[base].seeds}
+        ]
+        if base in methods
+        else []
+    )
+    told = [
+        minimal_detectable_effect(paired(other, methods[base], "sampled").std(ddof=1), tasks)
+        for other in others
+        if tasks > 1
+    ]
+    least = (
+        f"; differences from {base} of {min(told):.3f} to {max(told):.3f} can be told apart (power .8)"
+        if told
+        else ""
+    )
     return (
-        f"{group['env']}, {tasks} tasks of {group['split']} x {before.lines[0]['samples']}: {start}\n\n"
+        f"{group['env']}, {tasks} tasks of {group['split']} x {before.lines[0]['samples']}: {start}{least}\n\n"
         + "\n".join(rows)
     )
 
@@ -241,8 +260,15 @@ def draw_plan_curves(lines: list[dict[str, Any]], groups: Sequence[dict[str, Any
     draw(panels, {panel: _budget(lines, panel.rsplit(", ", 1)[0]) for panel in panels}, path)
 
 
-def draw_dynamics_of(lines: list[dict[str, Any]], methods: Sequence[str], path: Path) -> None:
-    """Draw success, coverage of grafts, reuse of anchors and spread of values of the first of some methods that each group has.
+def dynamics_of(lines: list[dict[str, Any]], methods: Sequence[str]) -> dict[str, dict[str, list[Any]]]:
+    """Find success, coverage of grafts, reuse of anchors and spread of values by iteration.
+
+    Args:
+        lines: the record.
+        methods: of them the first that a group has is taken.
+
+    Returns:
+        By group and by statistic, a curve for each seed.
 
     Raises:
         UnknownOption: the record has these figures of no run.
@@ -260,7 +286,33 @@ def draw_dynamics_of(lines: list[dict[str, Any]], methods: Sequence[str], path: 
         raise UnknownOption(
             f"no recorded run of {', '.join(methods)} has figures by iteration: make one with --groups"
         )
-    draw_dynamics(panels, path)
+    return panels
+
+
+def draw_dynamics_of(lines: list[dict[str, Any]], methods: Sequence[str], path: Path) -> None:
+    """Draw what ``dynamics_of`` finds."""
+    draw_dynamics(dynamics_of(lines, methods), path)
+
+
+def dynamics_table(lines: list[dict[str, Any]], methods: Sequence[str]) -> str:
+    """Markdown: means over the first and the last quarter of the iterations, and over the seeds, of what ``dynamics_of`` finds."""
+    rows = [
+        "| first quarter, last quarter | seeds | success | coverage | anchor reuse | spread of values |",
+        "|---|---|---|---|---|---|",
+    ]
+    for group, statistics in dynamics_of(lines, methods).items():
+        cells = []
+        for curves in statistics.values():
+            values = [[value for _, value in curve] for curve in curves if len(curve)]
+            quarter = [(each[: (len(each) + 3) // 4], each[-((len(each) + 3) // 4) :]) for each in values]
+            cells.append(
+                ", ".join(
+                    f"{np.mean([np.mean(part) for part in parts]):.3f}"
+                    for parts in zip(*quarter, strict=True)
+                )
+            )
+        rows.append(f"| {group} | {len(statistics['success'])} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
 
 
 def _budget(lines: list[dict[str, Any]], group: str) -> float:

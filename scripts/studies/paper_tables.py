@@ -4,11 +4,12 @@
     python scripts/reproduce.py tables --runs FOLDER --hours 3          # make them, one after another; the same command goes on
     python scripts/reproduce.py tables --print                          # the tables of the record, beside the paper's figures
     python scripts/reproduce.py tables --print --curves curves.svg      # and the training curves, with bands over the seeds
-    python scripts/reproduce.py tables --model Qwen/Qwen2.5-3B-Instruct --options "--processes 8" --record own.jsonl --dry-run
+    python scripts/reproduce.py tables --print --dynamics dynamics.svg --groups webshop nq    # and what changes in training, of two groups
+    python scripts/reproduce.py tables --model Qwen/Qwen2.5-3B-Instruct --options "--processes 4" --record own.jsonl --dry-run
 
 The plan is docs/results/evidence.toml, the record docs/results/evidence.jsonl, the layout and the paper's figures docs/results/paper.toml.
-Each run is recorded as soon as it ends. With ``--model`` the same grid runs at full scale, with the paper's preset and its 160 iterations;
-public data are named by ``--options`` as for ``python -m tstar_train``.
+Each run is recorded as soon as it ends. With ``--model`` the same grid runs at full scale, with the paper's preset and its 160 iterations,
+into a record of its own; ``--options`` names public data as for ``python -m tstar_train``, group by group (``--groups``).
 """
 
 from __future__ import annotations
@@ -40,12 +41,15 @@ from scripts.studies.compare_algorithms import (
 from scripts.studies.compared_tables import (
     claims_table,
     costs_table,
+    draw_dynamics_of,
     draw_plan_curves,
+    dynamics_table,
     group_table,
     methods_of,
 )
 from tstar_envs import UnknownOption
 from tstar_envs.utils import counted
+from tstar_train.config_check import check
 from tstar_train.plan import load_model_config, operations, plan
 
 # The paper's own number of iterations; its other hyperparameters are the preset's of a Hugging Face model.
@@ -59,7 +63,7 @@ class Options:
     runs: Path = Path("runs/evidence")
     """Folder of the runs."""
     groups: tuple[str, ...] = ()
-    """Groups of the plan, in this order; default: all."""
+    """Groups of the plan to run or to draw, in this order; default: all."""
     plan: Path = RESULTS / "evidence.toml"
     """TOML file of the plan."""
     record: Path = RESULTS / "evidence.jsonl"
@@ -68,6 +72,8 @@ class Options:
     """Print the tables of the record and make no run."""
     curves: Path | None = None
     """Also draw the training curves of the record into this SVG file (extra `notebook`)."""
+    dynamics: Path | None = None
+    """Also draw grafting coverage, anchor reuse and spread of values of the paper's T-STAR into this SVG file."""
     dry_run: bool = False
     """Print which runs are missing and what they take, and make none."""
     hours: float | None = None
@@ -75,7 +81,7 @@ class Options:
     model: str | None = None
     """Hugging Face model in place of the built-in policies, with the paper's preset."""
     options: str = ""
-    """Further options of every run, in one string, such as "--processes 8 --engine vllm"."""
+    """Further options of every run, in one string, such as "--processes 4 --engine vllm"."""
     tflops: float = 120.0
     """Sustained speed of a device in 10^12 operations per second, for the hours of a dry run with --model."""
 
@@ -93,13 +99,31 @@ def planned_runs(made: Mapping[str, Any], options: Options) -> Iterator[Run]:
 
 
 def missing(made: Mapping[str, Any], options: Options) -> list[Run]:
-    """The planned runs that the record lacks."""
-    known = {(line["group"], line["method"], line["seed"]) for line in read(options.record)}
+    """The planned runs that the record lacks.
+
+    Raises:
+        UnknownOption: the record has runs of other models than ``--model``.
+    """
+    record = read(options.record)
+    others = [line for line in record if options.model and model_of(line) != options.model]
+    if others:
+        raise UnknownOption(
+            f"{options.record} has {counted(len(others), 'run')} of another model than {options.model}: "
+            "name a record of its own, --record FILE"
+        )
+    known = {
+        (line["group"], line["method"], line["seed"])
+        for line in (record if options.model else lines_of(made, record))
+    }
     return [run for run in planned_runs(made, options) if (run.group, run.method, run.seed) not in known]
 
 
 def forecast(made: Mapping[str, Any], options: Options) -> Iterator[str]:
-    """Lines that say what the missing runs take: CPU hours, or hours and memory of a device at full scale."""
+    """Lines that say what the missing runs take: CPU hours, or hours and memory of a device at full scale.
+
+    Raises:
+        UnknownOption: an option is not valid, as in the run itself.
+    """
     minutes = {group["name"]: float(group["minutes"]) for group in made["groups"]}
     left, total = missing(made, options), 0.0
     for name in dict.fromkeys(run.group for run in left):
@@ -109,18 +133,36 @@ def forecast(made: Mapping[str, Any], options: Options) -> Iterator[str]:
             total += len(runs) * minutes[name] / 60
             yield f"{of_group}, {len(runs) * minutes[name] / 60:.1f} CPU-hours"
             continue
-        config = config_of(runs[0], options.runs)
-        needs = plan(config, load_model_config(config), config.processes or 1)
-        hours = config.iterations * operations(needs, config) / options.tflops / 3.6e15
-        total += len(runs) * hours
-        yield f"{of_group}, {needs.peak / 2**30:.1f} GiB a device, at least {hours:.1f} hours a run"
+        peak, hours = 0, 0.0
+        for run in {run.method: run for run in runs}.values():
+            config = config_of(run, options.runs)
+            check(config)
+            needs = plan(config, load_model_config(config), config.processes or 1)
+            taken = config.iterations * operations(needs, config) / options.tflops / 3.6e15
+            peak, hours = max(peak, needs.peak), hours + taken * sum(one.method == run.method for one in runs)
+        total += hours
+        yield (
+            f"{of_group}, {peak / 2**30:.1f} GiB a device, some {hours / len(runs):.1f} hours a run on "
+            f"{counted(config.processes or 1, 'device')}"
+        )
     unit = "CPU-hours" if options.model is None else f"hours at {options.tflops:g} TFLOP/s"
     yield f"{counted(len(left), 'run')} missing, {total:.1f} {unit} in all"
 
 
+def model_of(line: Mapping[str, Any]) -> str | None:
+    """The Hugging Face model of a recorded run; None for a built-in policy."""
+    words = shlex.split(line.get("options", ""))
+    return words[words.index("--model") + 1] if "--model" in words else None
+
+
 def lines_of(made: Mapping[str, Any], record: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The record with the runs that earlier rounds made under the same rules, under this plan's names."""
+    """The record with the runs that earlier rounds made under the same rules, under this plan's names.
+
+    Those are of the built-in policies: a record of another model stays alone.
+    """
     found = list(record)
+    if any(model_of(line) for line in record):
+        return found
     for earlier in made.get("recorded", []):
         names = {theirs: ours for ours, theirs in earlier["methods"].items()}
         found += [
@@ -132,7 +174,7 @@ def lines_of(made: Mapping[str, Any], record: Sequence[dict[str, Any]]) -> list[
 
 
 def percent(lines: Sequence[dict[str, Any]], column: Mapping[str, str], method: str | None) -> str:
-    """A cell: mean over tasks and seeds at temperature 1 in percent; empty without runs.
+    """A cell: mean over tasks and seeds at temperature 1 in percent, with a star if it is of one seed; empty without runs.
 
     Args:
         lines: the record.
@@ -151,7 +193,9 @@ def percent(lines: Sequence[dict[str, Any]], column: Mapping[str, str], method: 
         if "kind" in column:
             values = values[np.array(outcomes["kinds"]) == column["kind"]]
         means.append(values.mean())
-    return f"{100 * np.mean(means):.1f}" if means else ""
+    if not means:
+        return ""
+    return f"{100 * np.mean(means):.1f}" + "*" * (method is not None and len(means) == 1)
 
 
 def paper_table(lines: Sequence[dict[str, Any]], table: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -182,7 +226,7 @@ def paper_table(lines: Sequence[dict[str, Any]], table: Mapping[str, Any], names
             rows.append(
                 f"| {name}, the paper's {model} | " + " | ".join(f"{x:.1f}" for x in figures[method]) + " |"
             )
-    return f"{table['title']} (%)\n\n" + "\n".join(rows)
+    return f"{table['title']} (%; *: one seed)\n\n" + "\n".join(rows)
 
 
 def all_tables(made: Mapping[str, Any], record: Sequence[dict[str, Any]]) -> str:
@@ -228,5 +272,11 @@ def main(words: Sequence[str]) -> None:
             collect(list(planned_runs(made, options)), options.runs, options.record)
     if not options.dry_run:
         print(all_tables(made, read(options.record)))
+    lines = lines_of(made, read(options.record))
+    drawn = [group for group in made["groups"] if not options.groups or group["name"] in options.groups]
     if options.curves is not None:
-        draw_plan_curves(lines_of(made, read(options.record)), made["groups"], options.curves)
+        draw_plan_curves(lines, drawn, options.curves)
+    if options.dynamics is not None:
+        of_groups = [line for group in drawn for line in lines if line["group"] == group["name"]]
+        draw_dynamics_of(of_groups, ["tstar-grpo"], options.dynamics)
+        print("", dynamics_table(of_groups, ["tstar-grpo"]), sep="\n")

@@ -82,9 +82,10 @@ def test_tables_pair_by_task_and_by_seed():
         record, {"name": "g", "env": "e", "split": "test", "methods": {"grpo": "", "other": ""}}
     )
     assert (
-        "| grpo | 2 | 10 | 0.250 |" in text
+        "| grpo | 2 | 10 | 0.250 | +0.250 (+0.000 to +0.500) |" in text
         and "| other | 3 | 10 | 0.500 | +0.500" in text
-        and "+0.500 +0.500" in text
+        and "| +0.500 (+0.250 to +0.750) | +0.500 +0.500 |" in text
+        and "differences from grpo of 0.700 to 0.700" in text  # 2.80 standard errors of .25
     )
     claims = tables.claims_table(record, [{"group": "g", "first": "other", "second": "grpo"}])
     assert "g: other - grpo | +0.500" in claims
@@ -182,6 +183,9 @@ def test_dynamics_are_of_runs_with_grafts_and_are_drawn(tmp_path):
     tables.draw_dynamics_of(record, ["other", "tstar-grpo"], tmp_path / "one.svg")
     page = (tmp_path / "one.svg").read_text()
     assert page.count('id="axes_') == 4 and "PolyCollection" in page  # a panel each, with bands
+    # Quarters of 5 iterations are 2; the spread has 2 figures, so 1.
+    last = tables.dynamics_table(record, ["tstar-grpo"]).splitlines()[-1]
+    assert last == "| g | 2 | 0.150, 0.450 | 0.500, 0.500 | 0.050, 0.350 | 0.300, 0.300 |"
 
 
 RECORD = script.read(ROOT / "docs/results/algorithms.jsonl")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tyro
+from transformers import Qwen2Config
 
 from scripts.studies import compare_algorithms, paper_tables
 from tstar_envs import UnknownOption, find_entry
@@ -68,10 +69,13 @@ def test_rows_stand_above_the_papers_and_short_ones_are_refused():
         "columns": [{"name": "A", "group": "a"}],
         "paper": {"3B": {"grpo": [81.1]}},
     }
-    text = paper_tables.paper_table([line("a", "grpo", 0, [2.0, 1.0])], table, {"grpo": "GRPO"})
+    record = [line("a", "grpo", 0, [2.0, 1.0])]
+    assert "| **GRPO** | 75.0* |" in paper_tables.paper_table(record, table, {"grpo": "GRPO"})
+    record.append(line("a", "grpo", 1, [2.0, 0.0]))
+    text = paper_tables.paper_table(record, table, {"grpo": "GRPO"})
     assert text.splitlines()[4:] == [
         "| start policy | 0.0 |",
-        "| **GRPO** | 75.0 |",
+        "| **GRPO** | 62.5 |",
         "| GRPO, the paper's 3B | 81.1 |",
     ]
     with pytest.raises(UnknownOption, match="2 figures for 1 columns"):
@@ -89,17 +93,64 @@ def test_what_is_recorded_is_not_missing(tmp_path):
 def test_a_group_has_the_runs_of_earlier_rounds_and_no_run_of_theirs_again():
     for earlier in PLAN["recorded"]:
         group = next(group for group in PLAN["groups"] if group["name"] == earlier["name"])
-        assert not earlier["methods"].keys() & group["methods"].keys()
-        assert group["against"] in earlier["methods"]
-        assert set(PAPER["methods"]) == earlier["methods"].keys() | group["methods"].keys()
+        options = paper_tables.Options(groups=(earlier["name"],), record=Path("nothing.jsonl"))
+        made = {run.method for run in paper_tables.missing(PLAN, options)}
+        assert not made & earlier["methods"].keys()
+        assert set(PAPER["methods"]) == made | earlier["methods"].keys() == group["methods"].keys()
+        whole = dataclasses.replace(options, model="org/model")
+        assert {run.method for run in paper_tables.missing(PLAN, whole)} == group["methods"].keys()
         of_both = paper_tables.lines_of(PLAN, [line(earlier["name"], "ppo", 0, [1.0])])
         tasks = {len(found["after"]["sampled"]) for found in of_both if found["group"] == earlier["name"]}
         assert tasks == {1, group["tasks"]}
 
 
+def test_hours_and_memory_are_of_runs_that_can_be_made(tmp_path):
+    folder = tmp_path / "model"
+    Qwen2Config(
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1
+    ).save_pretrained(folder)
+    options = paper_tables.Options(
+        record=tmp_path / "own.jsonl",
+        groups=("alfworld",),
+        model=str(folder),
+        options="--processes 4",
+        tflops=0.001,
+    )
+    first, last = paper_tables.forecast(PLAN, options)
+    assert (
+        first.startswith("alfworld: 30 runs (")
+        and " GiB a device, some " in first
+        and first.endswith(" on 4 devices")
+    )
+    hours = float(last.split(", ")[1].split()[0])
+    assert hours > 1 and last.endswith("hours at 0.001 TFLOP/s in all")
+    thrice = dataclasses.replace(options, options="--processes 4 --optim.epochs 3")
+    *_, last = paper_tables.forecast(PLAN, thrice)
+    more = float(last.split(", ")[1].split()[0]) / hours
+    assert 2 < more < 3  # the update's share
+    with pytest.raises(UnknownOption, match="4 does not divide by --processes 8"):
+        list(paper_tables.forecast(PLAN, dataclasses.replace(options, options="--processes 8")))
+
+
+def test_another_model_has_a_record_of_its_own(tmp_path):
+    """Neither its runs nor its tables are mixed with those of the built-in policies."""
+    record = tmp_path / "record.jsonl"
+    of_model = {**line("hotpotqa", "ppo", 0, [1.0]), "options": "--model org/a --iterations 160"}
+    record.write_text(json.dumps(of_model) + "\n")
+    assert paper_tables.lines_of(PLAN, [of_model]) == [of_model]
+    options = paper_tables.Options(groups=("hotpotqa",), record=record, model="org/a")
+    assert len(paper_tables.missing(PLAN, options)) == len(PAPER["methods"]) - 1
+    for other, path in (("org/b", record), ("org/a", ROOT / "docs/results/evidence.jsonl")):
+        with pytest.raises(UnknownOption, match="of another model than org/.: name a record of its own"):
+            paper_tables.missing(PLAN, dataclasses.replace(options, model=other, record=path))
+
+
 def test_the_full_scale_is_the_same_grid_with_the_papers_preset(tmp_path):
     options = paper_tables.Options(
-        groups=("alfworld",), model="org/a model", options="--optim.dtype bfloat16 --processes 4"
+        record=tmp_path / "own.jsonl",
+        groups=("alfworld",),
+        model="org/a model",
+        options="--optim.dtype bfloat16 --processes 4",
     )
     runs = list(paper_tables.planned_runs(PLAN, options))
     assert len(runs) == 30 and all("--turns" not in run.options for run in runs)
@@ -134,16 +185,16 @@ def test_the_command_says_what_is_missing_and_makes_nothing(tmp_path):
 
 
 def test_options_of_the_runs_are_taken_as_they_are_written():
-    words = ["--dry-run", "--options", "--processes 8 --engine vllm", "--record", "own.jsonl"]
+    words = ["--dry-run", "--options", "--processes 4 --engine vllm", "--record", "own.jsonl"]
     assert paper_tables.joined(words) == [
         "--dry-run",
-        "--options=--processes 8 --engine vllm",
+        "--options=--processes 4 --engine vllm",
         "--record",
         "own.jsonl",
     ]
     assert paper_tables.joined(["--options"]) == ["--options"]
     options = tyro.cli(paper_tables.Options, args=paper_tables.joined(words))
-    assert options.options == "--processes 8 --engine vllm" and options.dry_run
+    assert options.options == "--processes 4 --engine vllm" and options.dry_run
 
 
 @pytest.mark.slow
