@@ -229,12 +229,23 @@ def paper_table(lines: Sequence[dict[str, Any]], table: Mapping[str, Any], names
     return f"{table['title']} (%; *: one seed)\n\n" + "\n".join(rows)
 
 
+def measured_on(lines: Sequence[dict[str, Any]], group: str, env: str) -> list[dict[str, Any]]:
+    """What the runs of a group measured on an environment that they did not train on, as lines of a group with its name."""
+    of_group = [line for line in lines if line["group"] == group and env in line.get("also", {})]
+    return [{**line, "group": env, **line["also"][env]} for line in of_group]
+
+
 def all_tables(made: Mapping[str, Any], record: Sequence[dict[str, Any]]) -> str:
     """Markdown: the paper's tables, each group's comparisons, the named ones with Holm's correction, trees and seconds."""
     paper = tomllib.loads((RESULTS / "paper.toml").read_text())
     lines = lines_of(made, record)
     parts = [paper_table(lines, table, paper["methods"]) for table in paper["tables"]]
-    parts += [group_table(lines, group) for group in made["groups"]]
+    for group in made["groups"]:
+        parts.append(group_table(lines, group))
+        for env in group.get("also", {}):
+            parts.append(
+                group_table(measured_on(lines, group["name"], env), {**group, "name": env, "env": env})
+            )
     parts.append(claims_table(lines, made["claims"]))
     parts += [
         costs_table(lines, group["name"]) for group in made["groups"] if methods_of(lines, group["name"])

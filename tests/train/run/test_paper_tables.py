@@ -59,6 +59,9 @@ def test_a_cell_is_a_mean_over_tasks_and_seeds_of_what_its_column_names():
     of = lambda method="grpo", **column: paper_tables.percent(record, {"group": "a", **column}, method)  # noqa: E731
     assert (of(), of(kind="pick"), of(kind="look")) == ("50.0", "62.5", "25.0")
     assert (of(figure="solved"), of(also="b"), of(None)) == ("8.3", "50.0", "0.0")
+    (elsewhere, _) = paper_tables.measured_on(record, "a", "b")
+    assert (elsewhere["group"], elsewhere["after"]) == ("b", {"sampled": [1.0]})
+    assert not paper_tables.measured_on(record, "a", "c")
     assert of("dapo") == "" and paper_tables.percent(record, {"group": "c"}, None) == ""
 
 
