@@ -90,8 +90,9 @@ def tables_of(page: Path, text: str) -> Iterator[Table]:
 
 def _nearest(lines: list[str]) -> tuple[str, ...]:
     """Find the commands for what follows some lines of a section: of the last comment, else of the last block, else the last one."""
-    if comments := re.findall(r"<!-- command: ([^>]+) -->", "\n".join(lines)):
-        return (comments[-1].strip(),)
+    comment = re.compile(r"<!-- command: ([^>]+) -->")
+    if commented := [line for line in lines if comment.search(line)]:
+        return tuple(command.strip() for command in comment.findall(commented[-1]))
     block = re.compile(rf" {{4}}{STARTS}")
     for last in range(len(lines) - 1, -1, -1):
         if found := commands_of("\n".join(lines[last:])):
