@@ -27,8 +27,8 @@ HEAD = """# Where the numbers come from
 
 Each table of these pages and of README.md's results, the commands that make it, and the commits that wrote its rows, most first: the code
 that measured is that commit's or one shortly before, unless the page names another; figures in sentences are of their section's commands.
-Runs of evidence.jsonl carry the commit that made them, as do 38 of algorithms.jsonl's 169 (a plus sign: with edited files). Written by
-`python scripts/table_commits.py`.
+Runs of evidence.jsonl carry the commit that made them, as do most of algorithms.jsonl's third round (a plus sign: with edited files).
+Written by `python scripts/table_commits.py`.
 
 | table | commands | commits |
 |---|---|---|
@@ -108,7 +108,7 @@ def commits_of(table: Table) -> list[str]:
     command = ["git", "-C", str(ROOT), "blame", "-s", "--abbrev=9", "-L", f"{table.first + 3},{table.last}"]
     done = subprocess.run([*command, str(table.page)], capture_output=True, text=True, check=True)
     counts = Counter(line.split()[0].lstrip("^") for line in done.stdout.splitlines())
-    return [commit for commit, _ in counts.most_common()]
+    return [commit for commit, _ in counts.most_common() if commit.strip("0")]  # zeros: not committed yet
 
 
 def all_tables() -> list[Table]:
@@ -121,16 +121,21 @@ def all_tables() -> list[Table]:
     ]
 
 
-def listed() -> set[str]:
-    """Read the names on the page as it is."""
-    return set(re.findall(r"^\| ([^|]+) \| ", PAGE.read_text("utf-8"), re.MULTILINE)) - {"table"}
+def shown(commands: tuple[str, ...]) -> str:
+    """Write a table's commands as a cell."""
+    return ", ".join(f"`{command}`" for command in commands)
+
+
+def listed() -> set[tuple[str, str]]:
+    """Read the names and commands on the page as it is."""
+    return set(re.findall(r"^\| ([^|]+) \| (`.*`) \| ", PAGE.read_text("utf-8"), re.MULTILINE))
 
 
 def main() -> None:
     """Rewrite the page."""
     argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()  # no options
     rows = [
-        f"| {table.name} | {', '.join(f'`{command}`' for command in table.commands)} | {', '.join(commits_of(table))} |"
+        f"| {table.name} | {shown(table.commands)} | {', '.join(commits_of(table))} |"
         for table in all_tables()
     ]
     PAGE.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")

@@ -272,9 +272,25 @@ def commit() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
+def of_this_run(run: Run, folder: Path) -> None:
+    """Check that the folder of a run holds nothing of another model.
+
+    Raises:
+        UnknownOption: it does.
+    """
+    file = folder / run.name / "config.json"
+    if file.is_file() and not run.start:  # a start of its own lies in the same folder
+        model, stored = config_of(run, folder).model, json.loads(file.read_text())["model"]
+        if model != stored:
+            raise UnknownOption(
+                f"{file.parent} is a run of the model {stored}, not of {model}: name another folder, --runs FOLDER"
+            )
+
+
 def result(run: Run, folder: Path) -> dict[str, Any] | None:
     """The line of a complete run; outcomes of tasks are in their order, at temperature 1 the sum over their episodes."""
     path = folder / run.name
+    of_this_run(run, folder)
     if not (path / "summary.json").is_file() or not (path / "cpu.json").is_file():
         return None
     if not all((path / f"measured-{find_entry(env).name}.json").is_file() for env, _ in run.also):
@@ -301,7 +317,7 @@ def result(run: Run, folder: Path) -> dict[str, Any] | None:
         "env": run.env,
         "split": run.split,
         "samples": run.samples,
-        "options": " ".join(run.options),
+        "options": shlex.join(run.options),
         "iterations": len(metrics),
         "episodes": rollout["group_size"]
         * sum(row.get("played_tasks", rollout["tasks_per_iteration"]) for row in metrics),
@@ -398,9 +414,8 @@ def main() -> None:
     if options.curves is not None:
         draw_curves(read(options.record), plan["groups"], options.curves)
     if options.dynamics is not None:
-        shown = [
-            line for line in read(options.record) if line["group"] in {run.group for run in asked}
-        ] or read(options.record)
+        groups = set(options.groups) or {group["name"] for group in plan["groups"]}
+        shown = [line for line in read(options.record) if line["group"] in groups]
         draw_dynamics_of(shown, ("tstar-grpo", "tstar-paper"), options.dynamics)
     if options.compare is not None:
         print(comparison(read(options.record), *options.compare))

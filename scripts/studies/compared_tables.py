@@ -51,9 +51,14 @@ class Method:
         return [line["seed"] for line in self.lines]
 
 
+def common(first: Method, second: Method) -> list[int]:
+    """The seeds that two methods share."""
+    return [seed for seed in first.seeds if seed in second.seeds]
+
+
 def paired(first: Method, second: Method, how: str) -> np.ndarray:
-    """Per task, the difference of the means over the seeds that both have."""
-    seeds = [seed for seed in first.seeds if seed in second.seeds]
+    """Per task, the difference of the means over the seeds that both have: one at least."""
+    seeds = common(first, second)
     return first.outcomes("after", how, seeds).mean(axis=0) - second.outcomes("after", how, seeds).mean(
         axis=0
     )
@@ -81,7 +86,11 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
         return f"{group['name']}: no run is complete"
     base = group.get("against", next(iter(group["methods"])))
     alone = {name: name.removeprefix("tstar-").removeprefix("graph-") for name in methods}
-    stands_on = {name: other for name, other in alone.items() if other != name and other in methods}
+    stands_on = {
+        name: other
+        for name, other in alone.items()
+        if other != name and other in methods and common(methods[name], methods[other])
+    }
     further = " minus its algorithm alone |" if stands_on else ""
     by_turns = all("turns" in line for method in methods.values() for line in method.lines)
     counted = "turns" if by_turns else "episodes"
@@ -91,8 +100,7 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
     for name, method in methods.items():
         sampled, greedy = method.outcomes("after", "sampled"), method.outcomes("after", "greedy")
         cells = ["", "", ""]
-        if name != base and base in methods:
-            seeds = [s for s in method.seeds if s in methods[base].seeds]
+        if name != base and base in methods and (seeds := common(method, methods[base])):
             each = method.outcomes("after", "sampled", seeds).mean(axis=1) - methods[base].outcomes(
                 "after", "sampled", seeds
             ).mean(axis=1)
@@ -116,19 +124,10 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
     before = next(iter(methods.values()))
     start = f"start {before.outcomes('before', 'sampled').mean():.3f} (greedy {before.outcomes('before', 'greedy').mean():.3f})"
     tasks = len(before.lines[0]["after"]["greedy"])
-    others = (
-        [
-            method
-            for name, method in methods.items()
-            if name != base and set(method.seeds) >= {*methods[base].seeds}
-        ]
-        if base in methods
-        else []
-    )
     told = [
-        minimal_detectable_effect(paired(other, methods[base], "sampled").std(ddof=1), tasks)
-        for other in others
-        if tasks > 1
+        minimal_detectable_effect(paired(method, methods[base], "sampled").std(ddof=1), tasks)
+        for name, method in methods.items()
+        if name != base and base in methods and tasks > 1 and set(method.seeds) >= {*methods[base].seeds}
     ]
     least = (
         f"; differences from {base} of {min(told):.3f} to {max(told):.3f} can be told apart (power .8)"
@@ -145,7 +144,7 @@ def comparison(lines: list[dict[str, Any]], group: str, first: str, second: str)
     """How two methods of a group differ, at temperature 1 and greedy.
 
     Raises:
-        UnknownOption: the record has no such method in that group.
+        UnknownOption: the record has no such method in that group, or no seed of both.
     """
     methods = methods_of(lines, group)
     for name in (first, second):
@@ -153,6 +152,8 @@ def comparison(lines: list[dict[str, Any]], group: str, first: str, second: str)
             raise UnknownOption(
                 f"no runs of {name!r} in group {group!r}; it has: {', '.join(methods) or 'none'}"
             )
+    if not common(methods[first], methods[second]):
+        raise UnknownOption(f"no seed of both {first!r} and {second!r} in group {group!r}")
     sampled, greedy = (
         interval(paired(methods[first], methods[second], how)) for how in ("sampled", "greedy")
     )
@@ -167,15 +168,18 @@ def claims_table(lines: list[dict[str, Any]], claims: list[dict[str, str]]) -> s
     made = []
     for claim in claims:
         methods = methods_of(lines, claim["group"])
-        if claim["first"] in methods and claim["second"] in methods:
-            made.append((claim, paired(methods[claim["first"]], methods[claim["second"]], "sampled")))
-    values = [sign_flip_p(differences.tolist()) for _, differences in made]
-    rows = ["| comparison at T=1 | difference (95 % interval) | p | p by Holm |", "|---|---|---|---|"]
+        first, second = (methods.get(claim[name], Method()) for name in ("first", "second"))
+        if seeds := common(first, second):
+            made.append((claim, len(seeds), paired(first, second, "sampled")))
+    values = [sign_flip_p(differences.tolist()) for _, _, differences in made]
+    rows = [
+        "| comparison at T=1 | seeds | difference (95 % interval) | p | p by Holm |",
+        "|---|---|---|---|---|",
+    ]
     adjusted_values = holm([*values, *[1.0] * (len(claims) - len(made))])
-    for (claim, differences), p, adjusted in zip(made, values, adjusted_values, strict=False):
-        rows.append(
-            f"| {claim['group']}: {claim['first']} - {claim['second']} | {interval(differences)} | {p:.4f} | {adjusted:.4f} |"
-        )
+    for (claim, seeds, differences), p, adjusted in zip(made, values, adjusted_values, strict=False):
+        named = f"{claim['group']}: {claim['first']} - {claim['second']}"
+        rows.append(f"| {named} | {seeds} | {interval(differences)} | {p:.4f} | {adjusted:.4f} |")
     return "\n".join(rows)
 
 

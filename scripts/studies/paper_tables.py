@@ -15,6 +15,7 @@ into a record of its own; ``--options`` names public data as for ``python -m tst
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 import time
 import tomllib
@@ -60,8 +61,8 @@ PAPER_ITERATIONS = "--iterations 160"
 class Options:
     """Make the runs of the paper's comparison, or print its tables."""
 
-    runs: Path = Path("runs/evidence")
-    """Folder of the runs."""
+    runs: Path | None = None
+    """Folder of the runs; default: runs/evidence, with --model runs/evidence-MODEL."""
     groups: tuple[str, ...] = ()
     """Groups of the plan to run or to draw, in this order; default: all."""
     plan: Path = RESULTS / "evidence.toml"
@@ -86,6 +87,12 @@ class Options:
     """Sustained speed of a device in 10^12 operations per second, for the hours of a dry run with --model."""
 
 
+def folder_of(options: Options) -> Path:
+    """The folder of the runs: of one model only, as its runs have the same names for every model."""
+    model = "" if options.model is None else "-" + re.sub(r"[^\w.-]+", "-", options.model).strip("-")
+    return options.runs or Path(f"runs/evidence{model}")
+
+
 def planned_runs(made: Mapping[str, Any], options: Options) -> Iterator[Run]:
     """The runs of the plan, with the options of the command line."""
     names = options.groups or [group["name"] for group in made["groups"]]
@@ -105,16 +112,13 @@ def missing(made: Mapping[str, Any], options: Options) -> list[Run]:
         UnknownOption: the record has runs of other models than ``--model``.
     """
     record = read(options.record)
-    others = [line for line in record if options.model and model_of(line) != options.model]
+    others = [line for line in record if model_of(line) != options.model]
     if others:
         raise UnknownOption(
-            f"{options.record} has {counted(len(others), 'run')} of another model than {options.model}: "
+            f"{options.record} has {counted(len(others), 'run')} of another model than {options.model or 'the built-in policies'}: "
             "name a record of its own, --record FILE"
         )
-    known = {
-        (line["group"], line["method"], line["seed"])
-        for line in (record if options.model else lines_of(made, record))
-    }
+    known = {(line["group"], line["method"], line["seed"]) for line in lines_of(made, record, options.model)}
     return [run for run in planned_runs(made, options) if (run.group, run.method, run.seed) not in known]
 
 
@@ -135,7 +139,7 @@ def forecast(made: Mapping[str, Any], options: Options) -> Iterator[str]:
             continue
         peak, hours = 0, 0.0
         for run in {run.method: run for run in runs}.values():
-            config = config_of(run, options.runs)
+            config = config_of(run, folder_of(options))
             check(config)
             needs = plan(config, load_model_config(config), config.processes or 1)
             taken = config.iterations * operations(needs, config) / options.tflops / 3.6e15
@@ -155,13 +159,15 @@ def model_of(line: Mapping[str, Any]) -> str | None:
     return words[words.index("--model") + 1] if "--model" in words else None
 
 
-def lines_of(made: Mapping[str, Any], record: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def lines_of(
+    made: Mapping[str, Any], record: Sequence[dict[str, Any]], model: str | None = None
+) -> list[dict[str, Any]]:
     """The record with the runs that earlier rounds made under the same rules, under this plan's names.
 
     Those are of the built-in policies: a record of another model stays alone.
     """
     found = list(record)
-    if any(model_of(line) for line in record):
+    if model or any(model_of(line) for line in record):
         return found
     for earlier in made.get("recorded", []):
         names = {theirs: ours for ours, theirs in earlier["methods"].items()}
@@ -235,10 +241,10 @@ def measured_on(lines: Sequence[dict[str, Any]], group: str, env: str) -> list[d
     return [{**line, "group": env, **line["also"][env]} for line in of_group]
 
 
-def all_tables(made: Mapping[str, Any], record: Sequence[dict[str, Any]]) -> str:
+def all_tables(made: Mapping[str, Any], lines: Sequence[dict[str, Any]]) -> str:
     """Markdown: the paper's tables, each group's comparisons, the named ones with Holm's correction, trees and seconds."""
     paper = tomllib.loads((RESULTS / "paper.toml").read_text())
-    lines = lines_of(made, record)
+    lines = list(lines)
     parts = [paper_table(lines, table, paper["methods"]) for table in paper["tables"]]
     for group in made["groups"]:
         parts.append(group_table(lines, group))
@@ -268,23 +274,27 @@ def main(words: Sequence[str]) -> None:
     """Run the command line; ``words`` are those after ``tables``."""
     options = tyro.cli(Options, description=__doc__, args=joined(words))
     made = tomllib.loads(options.plan.read_text())
+    folder, groups = folder_of(options), {group["name"]: group for group in made["groups"]}
+    for name in options.groups:
+        if name not in groups:
+            raise UnknownOption(f"the plan has no group {name!r}; it has: {', '.join(groups)}")
     if options.dry_run:
         print(*forecast(made, options), sep="\n")
     elif not options.print:
         torch.set_num_threads(1)
         began, console = time.monotonic(), Console()
-        options.runs.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         for run in missing(made, options):
             if options.hours is not None and time.monotonic() - began > 3600 * options.hours:
                 console.print(f"{options.hours:g} hours are over; the same command makes the rest")
                 break
-            if result(run, options.runs) is None:
-                make(run, options.runs, console)
-            collect(list(planned_runs(made, options)), options.runs, options.record)
+            if result(run, folder) is None:
+                make(run, folder, console)
+            collect(list(planned_runs(made, options)), folder, options.record)
+    lines = lines_of(made, read(options.record), options.model)
     if not options.dry_run:
-        print(all_tables(made, read(options.record)))
-    lines = lines_of(made, read(options.record))
-    drawn = [group for group in made["groups"] if not options.groups or group["name"] in options.groups]
+        print(all_tables(made, lines))
+    drawn = [groups[name] for name in options.groups or groups]
     if options.curves is not None:
         draw_plan_curves(lines, drawn, options.curves)
     if options.dynamics is not None:

@@ -87,11 +87,35 @@ def test_tables_pair_by_task_and_by_seed():
         and "| +0.500 (+0.250 to +0.750) | +0.500 +0.500 |" in text
         and "differences from grpo of 0.700 to 0.700" in text  # 2.80 standard errors of .25
     )
+    wider = [
+        *record,
+        *(line("third", seed, [2.0, 0.0], [1.0, 1.0]) for seed in range(2)),
+        line("one", 1, [2.0, 0.0], [1.0, 1.0]),
+    ]
+    group = {"name": "g", "env": "e", "split": "test", "methods": {"grpo": ""}}
+    # The third's differences are .5 and 0; "one" has not all of the base's seeds.
+    assert "differences from grpo of 0.700 to 0.700" in tables.group_table(wider, group)
+    wider += [line("fourth", seed, [2.0, 2.0], [1.0, 1.0]) for seed in range(2)]
+    assert "differences from grpo of 0.700 to 0.700" in tables.group_table(wider, group)
+    wider += [line("fifth", seed, [0.0, 2.0], [1.0, 1.0]) for seed in range(2)]  # -.5 and 1: 2.80 times .75
+    assert "differences from grpo of 0.700 to 2.101" in tables.group_table(wider, group)
+    single = [line("grpo", 0, [2.0], [1.0]), line("other", 0, [2.0], [1.0])]
+    assert "told apart" not in tables.group_table(single, group)
     claims = tables.claims_table(record, [{"group": "g", "first": "other", "second": "grpo"}])
-    assert "g: other - grpo | +0.500" in claims
+    assert "g: other - grpo | 2 | +0.500" in claims
     assert "g: grpo - other: T=1 -0.500 (" in tables.comparison(record, "g", "grpo", "other")
     with pytest.raises(UnknownOption, match="it has: grpo, other"):
         tables.comparison(record, "g", "grpo", "another")
+
+
+def test_methods_without_a_common_seed_are_not_compared():
+    record = [line("grpo", 0, [2.0, 0.0], [1.0, 0.0]), line("tstar-grpo", 1, [2.0, 0.0], [1.0, 0.0])]
+    group = {"name": "g", "env": "e", "split": "test", "methods": {"grpo": ""}}
+    assert tables.group_table(record, group).splitlines()[-1].endswith("|  |  | 0.500 |  | 1.0 |")
+    claims = tables.claims_table(record, [{"group": "g", "first": "tstar-grpo", "second": "grpo"}])
+    assert len(claims.splitlines()) == 2
+    with pytest.raises(UnknownOption, match="no seed of both 'tstar-grpo' and 'grpo'"):
+        tables.comparison(record, "g", "tstar-grpo", "grpo")
 
 
 def test_tstar_on_an_algorithm_is_compared_with_that_algorithm_too():
@@ -183,9 +207,10 @@ def test_dynamics_are_of_runs_with_grafts_and_are_drawn(tmp_path):
     tables.draw_dynamics_of(record, ["other", "tstar-grpo"], tmp_path / "one.svg")
     page = (tmp_path / "one.svg").read_text()
     assert page.count('id="axes_') == 4 and "PolyCollection" in page  # a panel each, with bands
-    # Quarters of 5 iterations are 2; the spread has 2 figures, so 1.
+    # Quarters of 5 iterations are 2; the spread has 2 figures, so 1. The second seed is the first, higher by .2 in success.
+    record[1] = {**record[1], "curve": [(turns, value + 0.2) for turns, value in record[1]["curve"]]}
     last = tables.dynamics_table(record, ["tstar-grpo"]).splitlines()[-1]
-    assert last == "| g | 2 | 0.150, 0.450 | 0.500, 0.500 | 0.050, 0.350 | 0.300, 0.300 |"
+    assert last == "| g | 2 | 0.250, 0.550 | 0.500, 0.500 | 0.050, 0.350 | 0.300, 0.300 |"
 
 
 RECORD = script.read(ROOT / "docs/results/algorithms.jsonl")

@@ -143,9 +143,53 @@ def test_another_model_has_a_record_of_its_own(tmp_path):
     assert paper_tables.lines_of(PLAN, [of_model]) == [of_model]
     options = paper_tables.Options(groups=("hotpotqa",), record=record, model="org/a")
     assert len(paper_tables.missing(PLAN, options)) == len(PAPER["methods"]) - 1
-    for other, path in (("org/b", record), ("org/a", ROOT / "docs/results/evidence.jsonl")):
-        with pytest.raises(UnknownOption, match="of another model than org/.: name a record of its own"):
+    for other, path in (("org/b", record), (None, record), ("org/a", ROOT / "docs/results/evidence.jsonl")):
+        with pytest.raises(UnknownOption, match="of another model than .*: name a record of its own"):
             paper_tables.missing(PLAN, dataclasses.replace(options, model=other, record=path))
+    assert paper_tables.lines_of(PLAN, [], "org/a") == []
+    assert {
+        str(paper_tables.folder_of(dataclasses.replace(options, model=m))) for m in (None, "org/a", "org/a b")
+    } == {
+        "runs/evidence",
+        "runs/evidence-org-a",
+        "runs/evidence-org-a-b",
+    }
+
+
+def test_a_folder_with_runs_of_another_model_is_refused(tmp_path):
+    run = next(compare_algorithms.planned(PLAN, ["nq"]))
+    (tmp_path / run.name).mkdir()
+    (tmp_path / run.name / "config.json").write_text('{"model": "org/other"}')
+    with pytest.raises(UnknownOption, match="is a run of the model org/other, not of .*--runs FOLDER"):
+        compare_algorithms.result(run, tmp_path)
+
+
+def test_all_tables_are_of_the_groups_and_of_what_their_runs_measured_elsewhere():
+    record = [
+        {
+            **line("nq", method, 0, [2.0, 1.0]),
+            "seconds": {},
+            "statistics": {"tree_p_div": 0.25},
+            "episodes": 8,
+            "cpu_seconds": 60,
+        }
+        for method in ("grpo", "graph-grpo")
+    ]
+    for one in record:
+        one["seconds"] = dict.fromkeys(("rollout", "tree", "valuation", "grafting", "update"), 2.0)
+        one["also"] = {
+            "popqa": {
+                "before": {"sampled": [0.0], "greedy": [1.0]},
+                "after": {"sampled": [2.0], "greedy": [1.0]},
+            }
+        }
+    text = paper_tables.all_tables(PLAN, record)
+    assert (
+        "nq, 2 tasks of test x 2: start 0.000" in text
+        and "popqa, 1 tasks of test x 2: start 0.000 (greedy 1.000)" in text
+    )
+    assert "| nq: graph-grpo - grpo | 1 | +0.000" in text and "bamboogle: no run is complete" in text
+    assert "| grpo | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 |" in text and "| 0.25 |" in text
 
 
 def test_the_full_scale_is_the_same_grid_with_the_papers_preset(tmp_path):
