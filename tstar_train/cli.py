@@ -142,6 +142,35 @@ def _lead(
         raise UnknownOption(
             f"which environment? --env {{{','.join(e.name for e in list_envs())}}}  (or --resume RUN)"
         )
+    config, reason = _config(known, rest)
+    console.print(reason, highlight=False)
+    if config.tstar and config.tree.nodes == "state":
+        console.print(_BY_STATE.format(grafts=_grafts(config)), highlight=False)
+    if known.dry_run:
+        from tstar_train.plan import dry_run
+
+        dry_run(config, console)
+        return
+    from tstar_train.run import train
+
+    train(config, known.out, console, torchrun=torchrun)
+
+
+def read_config(arguments: Sequence[str]) -> Config:
+    """Read the options of ``python -m tstar_train --env ENV`` as that command does.
+
+    Args:
+        arguments: the words after ``tstar_train``.
+
+    Raises:
+        UnknownOption: one is not an option, or has a value that it does not take.
+    """
+    known, rest = _first_options().parse_known_args(with_present_options(arguments)[0])
+    return _config(known, rest)[0]
+
+
+def _config(known: argparse.Namespace, rest: Sequence[str]) -> tuple[Config, str]:
+    """Read the options of a new run; also says which preset was chosen and why."""
     shares = read_shares(known.env)
     entries = [share.entry for share in shares]
     preset, reason = chosen_for(shares, known.model, known.preset, known.recipe)
@@ -151,22 +180,11 @@ def _lead(
     )
     if unknown:
         raise UnknownOption(_no_such_option(unknown[0], config))
-    console.print(reason, highlight=False)
-    if config.tstar and config.tree.nodes == "state":
-        console.print(_BY_STATE.format(grafts=_grafts(config)), highlight=False)
     elsewhere = {"split": "--split"}
     own = option_for_each(entries, "--env-option", known.env_option, elsewhere)
     elsewhere["horizon"] = "--rollout.horizon"
     further = option_for_each(entries, "--training-option", known.training_option, elsewhere)
-    config = with_environment_options(config, own, further)
-    if known.dry_run:
-        from tstar_train.plan import dry_run
-
-        dry_run(config, console)
-        return
-    from tstar_train.run import train
-
-    train(config, known.out, console, torchrun=torchrun)
+    return with_environment_options(config, own, further), reason
 
 
 def _grafts(config: Config) -> str:

@@ -31,11 +31,10 @@ from rich.console import Console
 from tstar_envs import UnknownOption, find_entry
 from tstar_envs.utils import counted
 from tstar_train.build import build, held_out_tasks, make_env
-from tstar_train.cli import for_choices
+from tstar_train.cli import read_config
 from tstar_train.config import Config, with_present_names
 from tstar_train.distributed import SingleProcess
 from tstar_train.evaluate import Measurement, measure_on
-from tstar_train.presets import choose
 from tstar_train.ranks import all_ranks, run_on_all_ranks
 from tstar_train.recipes.recipe import WarmStartRecipe, recipe_of
 from tstar_train.run import resume_run, train
@@ -165,19 +164,12 @@ def planned(plan: dict[str, Any], groups: Sequence[str]) -> Iterator[Run]:
 
 
 def config_of(run: Run, folder: Path) -> Config:
-    """What the command line would make of a run's options."""
+    """What the command line makes of a run's options."""
     words = [str(folder / word.lower()) if word in STARTS else word for word in run.options]
-    model = words[words.index("--model") + 1] if "--model" in words else "auto"
-    if "--model" in words:
-        del words[words.index("--model") : words.index("--model") + 2]
-    entry = find_entry(run.env)
-    preset = for_choices(choose(entry, model)[0], words)
-    config = tyro.cli(Config, default=preset, args=words)
+    config = read_config(["--env", run.env, *words])
     evaluation = dataclasses.replace(config.evaluation, split=run.split, tasks=run.tasks, samples=run.samples)
     processes = config.processes if "--processes" in words else 1
-    return dataclasses.replace(
-        config, env=entry.id, seed=run.seed, processes=processes, evaluation=evaluation
-    )
+    return dataclasses.replace(config, seed=run.seed, processes=processes, evaluation=evaluation)
 
 
 def without_thoughts(recipe: WarmStartRecipe) -> WarmStartRecipe:

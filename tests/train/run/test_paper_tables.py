@@ -156,6 +156,18 @@ def test_another_model_has_a_record_of_its_own(tmp_path):
     }
 
 
+def test_public_data_are_named_as_for_the_trainer(tmp_path):
+    words = "--processes 4 --env-option levels=levels/folder --preset qwen2.5-3b --optim.epochs 3"
+    options = paper_tables.Options(
+        record=tmp_path / "own.jsonl", groups=("sokoban-hard",), model="org/a", options=words
+    )
+    made = compare_algorithms.config_of(next(paper_tables.planned_runs(PLAN, options)), tmp_path)
+    assert made.env_options["levels"] == "levels/folder" and (made.model, made.optim.epochs) == ("org/a", 3)
+    wrong = dataclasses.replace(options, options="--env-option tiers=public")
+    with pytest.raises(UnknownOption, match="tiers"):
+        list(paper_tables.forecast(PLAN, wrong))
+
+
 def test_a_folder_with_runs_of_another_model_is_refused(tmp_path):
     run = next(compare_algorithms.planned(PLAN, ["nq"]))
     (tmp_path / run.name).mkdir()
