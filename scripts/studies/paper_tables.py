@@ -94,9 +94,10 @@ def folder_of(options: Options) -> Path:
 
 
 def planned_runs(made: Mapping[str, Any], options: Options) -> Iterator[Run]:
-    """The runs of the plan, with the options of the command line."""
+    """The runs of the plan, with the options of the command line; with ``--model`` also the seeds that the plan cuts (``only``)."""
     names = options.groups or [group["name"] for group in made["groups"]]
-    for run in planned(dict(made), names):
+    whole = {"groups": [{key: group[key] for key in group if key != "only"} for group in made["groups"]]}
+    for run in planned(dict(made) if options.model is None else whole, names):
         if options.model is None:
             yield dataclasses.replace(run, options=(*run.options, *shlex.split(options.options)))
             continue

@@ -213,6 +213,9 @@ def test_the_full_scale_is_the_same_grid_with_the_papers_preset(tmp_path):
     )
     runs = list(paper_tables.planned_runs(PLAN, options))
     assert len(runs) == 30 and all("--turns" not in run.options for run in runs)
+    assert (
+        len(list(paper_tables.planned_runs(PLAN, dataclasses.replace(options, model=None, options="")))) == 16
+    )
     made = compare_algorithms.config_of(runs[1], tmp_path)
     assert (made.model, made.iterations, made.optim.dtype) == ("org/a model", 160, "bfloat16")
     assert made.processes == 4, "one only where nothing else is said"
