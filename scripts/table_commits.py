@@ -2,8 +2,9 @@
 
     python scripts/table_commits.py
 
-The commits of a table are those that wrote its rows, most first. Its command is the one of a comment above it (``<!-- command: ... -->``),
-else the last one above it in its section, with those on the lines before it if it stands in a block, else the page's first.
+The commits of a table are those that wrote its rows, most first. Its commands are those of the last line with comments above it
+(``<!-- command: ... -->``), else the last one above it in its section, with those on the lines before it if it stands in a block, else the
+page's first.
 """
 
 from __future__ import annotations

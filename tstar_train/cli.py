@@ -160,10 +160,11 @@ def read_config(arguments: Sequence[str]) -> Config:
     """Read the options of ``python -m tstar_train --env ENV`` as that command does.
 
     Args:
-        arguments: the words after ``tstar_train``.
+        arguments: the words after ``tstar_train``, with an environment.
 
     Raises:
-        UnknownOption: one is not an option, or has a value that it does not take.
+        UnknownOption: one is not an option, or an environment or its option is not known.
+        SystemExit: a value is not one that its option takes; the message is printed.
     """
     known, rest = _first_options().parse_known_args(with_present_options(arguments)[0])
     return _config(known, rest)[0]

@@ -264,7 +264,7 @@ def commit() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def of_this_run(run: Run, folder: Path) -> None:
+def check_model(run: Run, folder: Path) -> None:
     """Check that the folder of a run holds nothing of another model.
 
     Raises:
@@ -282,7 +282,7 @@ def of_this_run(run: Run, folder: Path) -> None:
 def result(run: Run, folder: Path) -> dict[str, Any] | None:
     """The line of a complete run; outcomes of tasks are in their order, at temperature 1 the sum over their episodes."""
     path = folder / run.name
-    of_this_run(run, folder)
+    check_model(run, folder)
     if not (path / "summary.json").is_file() or not (path / "cpu.json").is_file():
         return None
     if not all((path / f"measured-{find_entry(env).name}.json").is_file() for env, _ in run.also):
