@@ -94,16 +94,26 @@ def folder_of(options: Options) -> Path:
 
 
 def planned_runs(made: Mapping[str, Any], options: Options) -> Iterator[Run]:
-    """The runs of the plan, with the options of the command line; with ``--model`` also the seeds that the plan cuts (``only``)."""
+    """The runs of the plan, with the options of the command line; with ``--model`` also the seeds that the plan cuts (``only``).
+
+    Raises:
+        UnknownOption: ``--options`` names a model, alone or by its preset: its runs would be recorded as another model's.
+    """
+    words = shlex.split(options.options)
+    for word in words:
+        if word.partition("=")[0] in ("--model", *(["--preset"] if options.model is None else [])):
+            raise UnknownOption(
+                f"--options has {word}, which names a model: name it before, --model MODEL, so that its runs have a record of their own"
+            )
     names = options.groups or [group["name"] for group in made["groups"]]
     whole = {"groups": [{key: group[key] for key in group if key != "only"} for group in made["groups"]]}
     for run in planned(dict(made) if options.model is None else whole, names):
         if options.model is None:
-            yield dataclasses.replace(run, options=(*run.options, *shlex.split(options.options)))
+            yield dataclasses.replace(run, options=(*run.options, *words))
             continue
         own = next(group for group in made["groups"] if group["name"] == run.group)["methods"][run.method]
-        words = shlex.split(f"{PAPER_ITERATIONS} {own} {options.options}")
-        yield dataclasses.replace(run, options=("--model", options.model, *words))
+        given = (*shlex.split(f"{PAPER_ITERATIONS} {own}"), *words)
+        yield dataclasses.replace(run, options=("--model", options.model, *given))
 
 
 def missing(made: Mapping[str, Any], options: Options) -> list[Run]:

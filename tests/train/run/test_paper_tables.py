@@ -168,6 +168,16 @@ def test_public_data_are_named_as_for_the_trainer(tmp_path):
         list(paper_tables.forecast(PLAN, wrong))
 
 
+@pytest.mark.parametrize("words", ["--preset qwen2.5-3b", "--preset=phi-4-mini", "--seed 1 --model org/a"])
+def test_a_model_among_further_options_is_refused(words, tmp_path):
+    """Its runs would be recorded as those of the built-in policies."""
+    options = paper_tables.Options(record=tmp_path / "own.jsonl", options=words)
+    with pytest.raises(
+        UnknownOption, match="--options has --(preset|model).*: name it before, --model MODEL"
+    ):
+        paper_tables.missing(PLAN, options)
+
+
 def test_a_folder_with_runs_of_another_model_is_refused(tmp_path):
     run = next(compare_algorithms.planned(PLAN, ["nq"]))
     (tmp_path / run.name).mkdir()
