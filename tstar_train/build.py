@@ -11,7 +11,15 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from tstar_envs import EnvironmentFailed, TextEnv, UnknownOption, called, find_entry, task_ids_of
+from tstar_envs import (
+    EnvironmentFailed,
+    StableRandom,
+    TextEnv,
+    UnknownOption,
+    called,
+    find_entry,
+    task_ids_of,
+)
 from tstar_train.algorithms import algorithm_class
 from tstar_train.config import Config
 from tstar_train.distributed import Communicator, raise_on_any_rank
@@ -246,7 +254,7 @@ def make_env(config: Config) -> TextEnv[Any, Any]:
 
 
 def training_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
-    """Return the ids of the training split.
+    """Return the ids of the training tasks: the split's, or those of them that ``--train-tasks`` keeps.
 
     Raises:
         UnknownOption: there are too few, or forks need listed actions and the environment has none.
@@ -257,6 +265,13 @@ def training_tasks(env: TextEnv[Any, Any], config: Config) -> list[str]:
             f"split {config.split!r} of {config.env} has {len(tasks)} tasks, fewer than "
             f"--rollout.tasks-per-iteration {config.rollout.tasks_per_iteration}; {env.lacking(config.split)}"
         )
+    if config.train_tasks is not None:
+        if not config.rollout.tasks_per_iteration <= config.train_tasks <= len(tasks):
+            raise UnknownOption(
+                f"--train-tasks {config.train_tasks} must be from {config.rollout.tasks_per_iteration} (--rollout.tasks-per-iteration) to "
+                f"{len(tasks)}, the tasks of split {config.split!r} of {config.env}"
+            )
+        tasks = StableRandom(f"{config.env}/train-tasks").shuffled(tasks)[: config.train_tasks]
     if config.forks:  # refused here rather than after the first measurement
         info = called("the environment", EnvironmentFailed, env.reset, options={"task": tasks[0]})[1]
         require_listed(config, config.env, info["admissible_actions"])

@@ -535,6 +535,9 @@ class Config:
     """PyTorch device, for example cpu or cuda:0; auto: a CUDA GPU if there is one, else the CPU."""
     split: str = "train"
     """Split that the training tasks come from."""
+    train_tasks: Annotated[int | None, FROM_1] = None
+    """Number of tasks of the split to train on, the same ones for every seed; None: all. A few, played again and again, show whether a
+    policy learns at all. With several environments: so many of each."""
     curriculum: Literal["none", "success", "optimum"] = "none"
     """Order of the training tasks. none: shuffled passes over all; success: more often those that the policy solves about half of the time,
     by the episodes so far; optimum: those with a short optimal solution first, for Sokoban and Blocksworld (docs/curricula.md)."""

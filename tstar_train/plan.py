@@ -375,6 +375,8 @@ def _course(config: Config) -> list[str]:
         lines.append(
             f"environments: {shares} of the tasks (--env); above, the longest of their horizons counts"
         )
+    if config.train_tasks is not None:
+        lines.append(f"tasks: the same {config.train_tasks} of the split (--train-tasks)")
     until = f"{config.curriculum_until:.0%} of the run (--curriculum-until)"
     if config.curriculum == "success":
         lines.append("tasks: more often those that are solved about half of the time (--curriculum success)")

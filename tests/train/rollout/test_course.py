@@ -45,6 +45,31 @@ def test_every_prefix_is_close_to_the_weights(weights, length):
     assert Interleaving(named).take(7, length) == order.take(0, 7 + length)[7:], "a position alone tells"
 
 
+@pytest.mark.parametrize("curriculum", ["none", "success", "optimum"])
+@pytest.mark.parametrize("envs", [["sokoban-easy"], ["blocksworld-stack", "blocksworld-unstack"]])
+def test_a_few_tasks_are_the_same_ones_for_every_seed(curriculum, envs):
+    """All of them come, and no others."""
+    played = []
+    for seed in (0, 1):
+        config = make_config(
+            envs, curriculum=curriculum, train_tasks=5, seed=seed, rollout={"tasks_per_iteration": 2}
+        )
+        stream = stream_of(config)
+        taken = (stream.at(0, 1.0, NOTHING) if isinstance(stream, Course) else stream).take(0, 40)
+        played.append(taken if isinstance(taken[0], str) else [slot.task for slot in taken])
+    assert set(played[0]) == set(played[1]) and len(set(played[0])) == 5 * len(envs)
+    assert played[0] != played[1]
+
+
+@pytest.mark.parametrize("number", [1, 3, 100_000])
+def test_fewer_tasks_than_an_iteration_and_more_than_there_are_are_refused(number):
+    config = make_config("sokoban-easy", train_tasks=number, rollout={"tasks_per_iteration": 4})
+    with pytest.raises(
+        UnknownOption, match=rf"--train-tasks {number} must be from 4 \(--rollout.tasks-per.*to \d+"
+    ):
+        stream_of(config)
+
+
 def test_two_environments_take_turns_by_weight():
     envs = Interleaving({"hotpotqa": 1.0, "nq": 0.5}).take(0, 6)
     assert envs == ["hotpotqa", "nq", "hotpotqa"] * 2

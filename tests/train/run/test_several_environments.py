@@ -313,12 +313,13 @@ def test_weights_that_do_not_fit_are_refused():
 
 
 def test_the_command_says_what_is_played(tmp_path, capsys):
-    arguments = "--env blocksworld-stack --env blocksworld-unstack:0.5 --curriculum optimum --rollout.horizon-growth 10"
+    arguments = "--env blocksworld-stack --env blocksworld-unstack:0.5 --curriculum optimum --rollout.horizon-growth 10 --train-tasks 64"
     assert main([*arguments.split(), "--env-option", "blocksworld-unstack:horizon=30", "--dry-run"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "environments: blocksworld-stack 66.7%, blocksworld-unstack 33.3% of the tasks (--env)" in printed
     assert "from the shortest optimal solution to all after 50% of the run (--curriculum-until)" in printed
     assert "horizon: from 10 steps to the full one" in printed
+    assert "tasks: the same 64 of the split (--train-tasks)" in printed
     assert main(["--env", "nq", "--curriculum", "optimum", "--dry-run"]) == 2
     assert "--curriculum optimum orders tasks by" in capsys.readouterr().err
 
