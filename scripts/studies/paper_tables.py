@@ -94,7 +94,8 @@ def folder_of(options: Options) -> Path:
 
 
 def planned_runs(made: Mapping[str, Any], options: Options) -> Iterator[Run]:
-    """The runs of the plan, with the options of the command line; with ``--model`` also the seeds that the plan cuts (``only``).
+    """The runs of the plan, with the options of the command line; with ``--model`` also the seeds that the plan cuts (``only``), without
+    the groups that are about the built-in policies' own settings (``built_in``).
 
     Raises:
         UnknownOption: ``--options`` names a model, alone or by its preset: its runs would be recorded as another model's.
@@ -105,7 +106,9 @@ def planned_runs(made: Mapping[str, Any], options: Options) -> Iterator[Run]:
             raise UnknownOption(
                 f"--options has {word}, which names a model: name it before, --model MODEL, so that its runs have a record of their own"
             )
-    names = options.groups or [group["name"] for group in made["groups"]]
+    names = options.groups or [
+        group["name"] for group in made["groups"] if options.model is None or not group.get("built_in")
+    ]
     whole = {"groups": [{key: group[key] for key in group if key != "only"} for group in made["groups"]]}
     for run in planned(dict(made) if options.model is None else whole, names):
         if options.model is None:

@@ -178,6 +178,16 @@ def test_a_model_among_further_options_is_refused(words, tmp_path):
         paper_tables.missing(PLAN, options)
 
 
+def test_a_model_is_spared_what_is_about_the_built_in_policies_settings(tmp_path):
+    """Its options are the paper's, so that such a group would repeat another."""
+    options = paper_tables.Options(record=tmp_path / "own.jsonl", model="org/a")
+    of_model = {run.group for run in paper_tables.planned_runs(PLAN, options)}
+    of_built_in = {
+        run.group for run in paper_tables.planned_runs(PLAN, dataclasses.replace(options, model=None))
+    }
+    assert of_built_in - of_model == {"alfworld-32"}
+
+
 def test_a_folder_with_runs_of_another_model_is_refused(tmp_path):
     run = next(compare_algorithms.planned(PLAN, ["nq"]))
     (tmp_path / run.name).mkdir()
