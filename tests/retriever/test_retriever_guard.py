@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from conftest import ROOT, environment, wait_ready
+from conftest import ROOT, START_SECONDS, environment, wait_ready
 
 from retriever.http_limits import HostNames
 
@@ -215,27 +216,40 @@ def test_no_flood_of_messages_when_file_handles_are_few(index_folder: Path) -> N
         assert len(server.process.communicate(timeout=30)[0]) < 20_000
 
 
+def held_ends(server: Running, port: int) -> list[str]:
+    """Rows of the kernel's table: the server's end of a connection from this port, unless closed (inode 0)."""
+    table = Path(f"/proc/{server.process.pid}/net/tcp").read_text().splitlines()[1:]
+    ends = (f":{server.address[1]:04X}", f":{port:04X}")
+    return [
+        row
+        for row, (_, local, remote, *rest) in ((row, row.split()) for row in table)
+        if (local[-5:], remote[-5:]) == ends and rest[6] != "0"
+    ]
+
+
 def test_a_client_that_never_reads_is_dropped(hurried: Running) -> None:
     with ExitStack() as stack:
-        connection = socket.socket()
-        stack.enter_context(connection)
+        reader = hurried.connect(stack)
+        reader.sendall(WHOLE)
+        assert answer(reader).startswith(b"HTTP/1.1 200")
+        connection = stack.enter_context(socket.socket())
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(START_SECONDS)
         connection.connect(hurried.address)
         body = json.dumps({"queries": [f"title {n}" for n in range(300)], "topk": 100}).encode()
         connection.sendall(
             b"POST /retrieve HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
         )
-        descriptors = Path(f"/proc/{hurried.process.pid}/net/tcp")
-        assert descriptors.exists()
-        local = f"{connection.getsockname()[1]:04X}"
-        until = time.monotonic() + 30
-        while time.monotonic() < until:
-            lines = [line.split() for line in descriptors.read_text().splitlines()[1:]]
-            # The server's end of it: closed, or held by nobody (inode 0).
-            if not any(line[2].endswith(f":{local}") and line[9] != "0" for line in lines):
-                return
+        # Looked at and left unread: an answer that the kernel takes whole would hold no memory of the server.
+        head = connection.recv(1000, socket.MSG_PEEK)
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        largest = int(Path("/proc/sys/net/ipv4/tcp_wmem").read_text().split()[2])
+        assert head.startswith(b"HTTP/1.1 200") and length and int(length[1]) > 1.5 * largest, head
+        until = time.monotonic() + START_SECONDS
+        while held := held_ends(hurried, connection.getsockname()[1]):
+            assert time.monotonic() < until, held
             time.sleep(0.1)
-        raise AssertionError("the connection is still held")
+        assert held_ends(hurried, reader.getsockname()[1])
 
 
 @pytest.mark.parametrize("path", ["/retrieve", "/info", "/health", "/ready", "/metrics"])
