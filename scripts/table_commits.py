@@ -4,12 +4,13 @@
 
 The commits of a table are those that wrote its rows, most first. Its commands are those of the last line with comments above it
 (``<!-- command: ... -->``), else the last one above it in its section, with those on the lines before it if it stands in a block, else the
-page's first.
+first one above the page's sections. A second table has the commits of the code that made the recorded runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import subprocess
 from collections import Counter
@@ -24,14 +25,24 @@ STARTS = r"(?:python3? |scripts/|\.venv/bin/python )"
 COMMANDS = re.compile(
     rf"^(?: {{4}})?({STARTS}[^`\n]*)$|`({STARTS}[^`]+)`|<!-- command: ([^>]+) -->", re.MULTILINE
 )
-HEAD = """# Where the numbers come from
+RECORDS = ("evidence.jsonl", "algorithms.jsonl")
+PRINTED = ("scripts/reproduce.py tables --print", "compare_algorithms.py --table")
+HEAD = f"""# Where the numbers come from
 
-Each table of these pages and of README.md's results, the commands that make it, and the commits that wrote its rows, most first: the code
-that measured is that commit's or one shortly before, unless the page names another; figures in sentences are of their section's commands.
-Runs of evidence.jsonl carry the commit that made them, as do most of algorithms.jsonl's third round (a plus sign: with edited files).
-Written by `python scripts/table_commits.py`.
+Each table of these pages and of README.md's results, the commands that make it, and the commits that wrote its rows, most first. Where a
+command measures, the code that did is of that commit or of one shortly before, unless the page names another. Where it prints recorded runs
+(`{PRINTED[0]}`, `{PRINTED[1]}`), the code that made the runs is of the commits in
+[the last table](#recorded-runs). Figures in sentences are of their section's commands. Written by `python scripts/table_commits.py`.
 
 | table | commands | commits |
+|---|---|---|
+"""
+RUNS = """
+## Recorded runs
+Commits of the code that made each group's runs, with how many in brackets; a plus sign: with edited files. "Before": the run does not name
+its commit, and was recorded at this one.
+
+| group | runs | commits |
 |---|---|---|
 """
 
@@ -72,7 +83,8 @@ def commands_of(text: str) -> list[str]:
 def tables_of(page: Path, text: str) -> Iterator[Table]:
     """Find a page's tables that hold numbers, in order."""
     lines = text.splitlines()
-    every = commands_of(text)
+    head = next((at for at, line in enumerate(lines) if line.startswith("## ")), len(lines))
+    first = commands_of("\n".join(lines[:head]))[:1]
     heading, section, number, at = page.stem, 0, 0, 0
     while at < len(lines):
         if found := re.match(r"#+ (.*)", lines[at]):
@@ -85,7 +97,7 @@ def tables_of(page: Path, text: str) -> Iterator[Table]:
             last += 1
         if any(re.search(r"\d", cell) for row in lines[at + 2 : last] for cell in row.split("|")[2:]):
             number += 1
-            yield Table(page, heading, number, at, last, _nearest(lines[section:at]) or tuple(every[:1]))
+            yield Table(page, heading, number, at, last, _nearest(lines[section:at]) or tuple(first))
         at = last
 
 
@@ -110,6 +122,23 @@ def commits_of(table: Table) -> list[str]:
     done = subprocess.run([*command, str(table.page)], capture_output=True, text=True, check=True)
     counts = Counter(line.split()[0].lstrip("^") for line in done.stdout.splitlines())
     return [commit for commit, _ in counts.most_common() if commit.strip("0")]  # zeros: not committed yet
+
+
+def recorded() -> Iterator[tuple[str, list[str]]]:
+    """Find the groups of recorded runs, each with the commits of its runs: those that made them, else those that recorded them."""
+    for name in RECORDS:
+        command = ["git", "-C", str(ROOT), "blame", "-s", "-M", "--abbrev=9", str(FOLDER / name)]
+        blamed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        groups: dict[str, Counter[str]] = {}
+        for line in blamed:
+            commit, _, text = line.partition(" ")
+            run = json.loads(text[text.index("{") :])
+            made = (
+                run["commit"][:10] + ("+" if run["commit"].endswith("+") else "") if run.get("commit") else ""
+            )
+            groups.setdefault(run["group"], Counter())[made or f"before {commit.lstrip('^')}"] += 1
+        for group, counts in groups.items():
+            yield f"{name}, {group}", [f"{commit} ({count})" for commit, count in counts.most_common()]
 
 
 def all_tables() -> list[Table]:
@@ -139,7 +168,12 @@ def main() -> None:
         f"| {table.name} | {shown(table.commands)} | {', '.join(commits_of(table))} |"
         for table in all_tables()
     ]
-    PAGE.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
+    runs = [
+        f"| {group} | {sum(int(one.split('(')[1][:-1]) for one in commits)} | {', '.join(commits)} |"
+        for group, commits in recorded()
+    ]
+    text = HEAD + "\n".join(rows) + "\n" + RUNS + "\n".join(runs) + "\n"
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

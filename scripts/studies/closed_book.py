@@ -1,6 +1,7 @@
 """Exact match on the mini question sets of two guesses made without searching (docs/results/search_qa.md).
 
-    python scripts/studies/closed_book.py
+    python scripts/studies/closed_book.py               # the two guesses
+    python scripts/studies/closed_book.py --contents    # look-ups, questions by split and kinds of every set
 
 Two guesses, both made from the train split alone and scored by exact match on test: always the most frequent answer, and the
 most frequent answer of the train question that shares most words with the test question ("question only"). A set without a train
@@ -46,10 +47,34 @@ def baselines(entry: EnvEntry) -> tuple[float, float]:
     return score([majority] * len(test), test), score(nearest, test)
 
 
-if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None).parse_args()
-    print("| set | majority answer | question only |\n|---|---|---|")
+def contents(entry: EnvEntry) -> tuple[str, str, str]:
+    """Look-ups of a set's questions, its questions by split, and its kinds with their shares."""
+    found = load_set(entry.kwargs["dataset"], "mini")
+    questions = [task for split in found.by_split for task in tasks(entry, split)]
+    hops = sorted({len(task.hops) for task in questions})
+    kinds = Counter(task.kind for task in questions).most_common()
+    return (
+        ", ".join(map(str, hops)),
+        ", ".join(f"{len(ids):,} {split}" for split, ids in found.by_split.items()),
+        ", ".join(f"{kind or 'one kind'} {count / len(questions):.0%}" for kind, count in kinds),
+    )
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--contents", action="store_true", help="describe the sets instead")
+    described = parser.parse_args().contents
+    print(
+        "| set | look-ups | questions | kinds |\n|---|---|---|---|"
+        if described
+        else "| set | majority answer | question only |\n|---|---|---|"
+    )
     for entry in list_envs():
         if entry.family == "search_qa":
-            majority, question_only = baselines(entry)
-            print(f"| `{entry.id}` | {majority:.1%} | {question_only:.1%} |")
+            cells = contents(entry) if described else tuple(f"{guess:.1%}" for guess in baselines(entry))
+            print("| " + " | ".join((f"`{entry.id}`", *cells)) + " |")
+
+
+if __name__ == "__main__":
+    main()

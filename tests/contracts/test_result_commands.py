@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
 import shlex
+import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from scripts.table_commits import all_tables, commands_of, listed, shown, tables_of
+from scripts.table_commits import PAGE, RECORDS, all_tables, commands_of, listed, shown, tables_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/results").glob("*.md"))]
@@ -114,6 +117,26 @@ def test_every_table_of_results_is_listed_with_its_command() -> None:
     assert len(tables) > 60 and all(table.commands for table in tables)
 
 
+def test_every_group_of_recorded_runs_is_listed_with_commits_of_this_history() -> None:
+    """After a change: ``python scripts/table_commits.py``."""
+    text = PAGE.read_text("utf-8")
+    rows = dict(re.findall(r"^\| (\S+\.jsonl, \S+) \| (\d+) \|", text, re.MULTILINE))
+    runs = Counter(
+        f"{name}, {json.loads(line)['group']}"
+        for name in RECORDS
+        for line in (PAGE.parent / name).read_text("utf-8").splitlines()
+    )
+    assert {group: int(count) for group, count in rows.items()} == runs
+    git = ["git", "-C", str(ROOT)]
+    shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True)
+    if shallow.stdout.strip() != "false":
+        pytest.skip("the history is not here")
+    commits = set(re.findall(r"\b[0-9a-f]{9,10}\b", text))
+    assert len(commits) > 60
+    for commit in commits:
+        assert subprocess.run([*git, "merge-base", "--is-ancestor", commit, "HEAD"]).returncode == 0, commit
+
+
 def test_the_command_of_a_table_is_that_of_its_comment_its_section_or_its_page(tmp_path: Path) -> None:
     page = """# Page
 `python first.py` and `python second.py`
@@ -150,3 +173,8 @@ text <!-- command: python fourth.py -->
         ("Without", 1, "python first.py"),
         ("Both", 1, "python fifth.py"),
     ]
+
+
+def test_a_table_has_no_command_of_another_section(tmp_path: Path) -> None:
+    page = "# Page\n## One\n`python first.py`\n## Two\n| a | b |\n|---|---|\n| x | 1 |\n"
+    assert [table.commands for table in tables_of(tmp_path / "p.md", page)] == [()]
