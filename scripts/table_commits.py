@@ -1,10 +1,10 @@
-"""Command and commit of every table of results: writes docs/results/commits.md from the pages and ``git blame``.
+"""Command and commit of every table of results: writes docs/results/commits.md and recorded_runs.md from the pages and ``git blame``.
 
     python scripts/table_commits.py
 
 The commits of a table are those that wrote its rows, most first. Its commands are those of the last line with comments above it
 (``<!-- command: ... -->``), else the last one above it in its section, with those on the lines before it if it stands in a block, else the
-first one above the page's sections. A second table has the commits of the code that made the recorded runs.
+first one above the page's sections. The second page has the commits of the code that made the recorded runs.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "results"
 PAGE = FOLDER / "commits.md"
+RUNS_PAGE = FOLDER / "recorded_runs.md"
 STARTS = r"(?:python3? |scripts/|\.venv/bin/python )"
 COMMANDS = re.compile(
     rf"^(?: {{4}})?({STARTS}[^`\n]*)$|`({STARTS}[^`]+)`|<!-- command: ([^>]+) -->", re.MULTILINE
@@ -32,15 +33,15 @@ HEAD = f"""# Where the numbers come from
 Each table of these pages and of README.md's results, the commands that make it, and the commits that wrote its rows, most first. Where a
 command measures, the code that did is of that commit or of one shortly before, unless the page names another. Where it prints recorded runs
 (`{PRINTED[0]}`, `{PRINTED[1]}`), the code that made the runs is of the commits in
-[the last table](#recorded-runs). Figures in sentences are of their section's commands. Written by `python scripts/table_commits.py`.
+[recorded_runs.md](recorded_runs.md). Figures in sentences are of their section's commands. Written by `python scripts/table_commits.py`.
 
 | table | commands | commits |
 |---|---|---|
 """
-RUNS = """
-## Recorded runs
+RUNS = """# Recorded runs
+
 Commits of the code that made each group's runs, with how many in brackets; a plus sign: with edited files. "Before": the run does not name
-its commit, and was recorded at this one.
+its commit, and was recorded at this one. Written by `python scripts/table_commits.py`.
 
 | group | runs | commits |
 |---|---|---|
@@ -147,7 +148,10 @@ def all_tables() -> list[Table]:
     pages = sorted(FOLDER.glob("*.md"))
     found = [table for table in tables_of(readme, readme.read_text("utf-8")) if table.heading == "Results"]
     return found + [
-        table for page in pages if page != PAGE for table in tables_of(page, page.read_text("utf-8"))
+        table
+        for page in pages
+        if page not in (PAGE, RUNS_PAGE)
+        for table in tables_of(page, page.read_text("utf-8"))
     ]
 
 
@@ -162,7 +166,7 @@ def listed() -> set[tuple[str, str]]:
 
 
 def main() -> None:
-    """Rewrite the page."""
+    """Rewrite the pages."""
     argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()  # no options
     rows = [
         f"| {table.name} | {shown(table.commands)} | {', '.join(commits_of(table))} |"
@@ -172,8 +176,8 @@ def main() -> None:
         f"| {group} | {sum(int(one.split('(')[1][:-1]) for one in commits)} | {', '.join(commits)} |"
         for group, commits in recorded()
     ]
-    text = HEAD + "\n".join(rows) + "\n" + RUNS + "\n".join(runs) + "\n"
-    PAGE.write_text(text, encoding="utf-8")
+    PAGE.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
+    RUNS_PAGE.write_text(RUNS + "\n".join(runs) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

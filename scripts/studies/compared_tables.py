@@ -94,9 +94,9 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
     further = " minus its algorithm alone |" if stands_on else ""
     by_turns = all("turns" in line for method in methods.values() for line in method.lines)
     counted = "turns" if by_turns else "episodes"
-    compared = f"minus {base} | by seed | greedy | minus {base} | CPU-min a run |"
+    compared = f"minus {base} | by seed | greedy | minus start | minus {base} | CPU-min a run |"
     rows = [f"| {group['name']} | seeds | {counted} | T=1 | minus start | {compared}{further}"]
-    rows.append("|---" * (10 + bool(further)) + "|")
+    rows.append("|---" * (11 + bool(further)) + "|")
     for name, method in methods.items():
         sampled, greedy = method.outcomes("after", "sampled"), method.outcomes("after", "greedy")
         cells = ["", "", ""]
@@ -112,10 +112,13 @@ def group_table(lines: list[dict[str, Any]], group: dict[str, Any]) -> str:
             ]
         episodes = round(np.mean([line["turns" if by_turns else "episodes"] for line in method.lines]))
         minutes = np.mean([line["cpu_seconds"] for line in method.lines]) / 60
-        gained = interval((sampled - method.outcomes("before", "sampled")).mean(axis=0))
+        gained, greedily = (
+            interval((method.outcomes("after", how) - method.outcomes("before", how)).mean(axis=0))
+            for how in ("sampled", "greedy")
+        )
         rows.append(
             f"| {name} | {len(method.seeds)} | {episodes:,} | {sampled.mean():.3f} | {gained} | {cells[0]} | {cells[1]} | "
-            f"{greedy.mean():.3f} | {cells[2]} | {minutes:.1f} |"
+            f"{greedy.mean():.3f} | {greedily} | {cells[2]} | {minutes:.1f} |"
         )
         if name in stands_on:
             rows[-1] += f" {interval(paired(method, methods[stands_on[name]], 'sampled'))} |"

@@ -1,12 +1,13 @@
-"""Gain of T-STAR over its base against the length of a task (docs/results/evidence.md): under 10 steps, 10 to 15, and over 15.
+"""Gain of T-STAR over its base against the length of a task (docs/results/dynamics.md): under 10 steps, 10 to 15, and over 15.
 
     python scripts/studies/gain_by_length.py                                  # all groups of the records that have both methods
     python scripts/studies/gain_by_length.py --groups blocksworld sokoban     # some of them
 
-The length of a task is the steps that the expert takes, which knows the whole state (``oracle``); it is not the length of the policy's
-episodes, which depends on the policy. Groups without tasks of two of these lengths (HotpotQA) are left out. Differences are paired by task,
-of means over the seeds that both methods have; intervals are 95 % bootstrap intervals over tasks. The paper (Analysis) reports +5 to +8
-points beyond 15 steps and +2 to +4 below 10.
+The length of a task is its optimum where the environment knows it (Sokoban's moves, of which a turn of -medium and -hard holds several;
+Blocksworld's operators), else the steps that the expert takes, which knows the whole state (``oracle``). It is not the length of the
+policy's episodes, which depends on the policy. Groups without tasks of two of these lengths (HotpotQA) are left out. Differences are
+paired by task, of means over the seeds that both methods have; intervals are 95 % bootstrap intervals over tasks. The paper (Analysis)
+reports +5 to +8 points beyond 15 steps and +2 to +4 below 10.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class Options:
     """Groups of the plans; default: all on test tasks."""
 
 
-def expert_steps(env: TextEnv[Any, Any], task: str) -> int:
-    """Play the expert on a task and count its steps.
+def length_of(env: TextEnv[Any, Any], task: str) -> int:
+    """Find the length of a task: its optimum, else the expert's steps.
 
     Args:
         env: environment that holds the task.
@@ -65,8 +66,10 @@ def expert_steps(env: TextEnv[Any, Any], task: str) -> int:
     Raises:
         UnknownOption: the expert does not solve it.
     """
-    env.reset(options={"task": task})
-    steps, done, info = 0, False, {}
+    _, info = env.reset(options={"task": task})
+    if info.get("optimal_length") is not None:
+        return int(info["optimal_length"])
+    steps, done = 0, False
     while not done:
         reply = env.oracle()
         if reply is None:
@@ -79,12 +82,12 @@ def expert_steps(env: TextEnv[Any, Any], task: str) -> int:
 
 
 def lengths_of(plan: Mapping[str, Any], group: str, count: int) -> np.ndarray:
-    """Count the expert's steps on the held-out tasks of a group, shape (count,)."""
+    """Find the lengths of the held-out tasks of a group, shape (count,)."""
     run = next(planned(dict(plan), [group]))
     config = config_of(run, Path())
     config = dataclasses.replace(config, env_options={**config.env_options, "horizon": HORIZON})
     env = make_env(config)
-    return np.array([expert_steps(env, task) for task in held_out_tasks(env, config)[:count]])
+    return np.array([length_of(env, task) for task in held_out_tasks(env, config)[:count]])
 
 
 def unpaired(longer: np.ndarray, shorter: np.ndarray, seed: int = 0) -> str:
@@ -104,7 +107,7 @@ def rows(
         lines: the record.
         group: of the record.
         pairs: method and base.
-        lengths: steps of each held-out task, in the record's order.
+        lengths: of each held-out task, in the record's order.
     """
     methods = methods_of(list(lines), group)
     for first, base in pairs:

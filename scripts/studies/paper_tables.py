@@ -48,10 +48,11 @@ from scripts.studies.compared_tables import (
     group_table,
     methods_of,
 )
-from tstar_envs import UnknownOption
+from tstar_envs import TStarError, UnknownOption
 from tstar_envs.utils import counted
+from tstar_train.config import Config
 from tstar_train.config_check import check
-from tstar_train.plan import load_model_config, operations, plan
+from tstar_train.plan import Plan, load_model_config, operations, plan
 
 # The paper's own number of iterations; its other hyperparameters are the preset's of a Hugging Face model.
 PAPER_ITERATIONS = "--iterations 160"
@@ -139,6 +140,9 @@ def missing(made: Mapping[str, Any], options: Options) -> list[Run]:
 def forecast(made: Mapping[str, Any], options: Options) -> Iterator[str]:
     """Lines that say what the missing runs take: CPU hours, or hours and memory of a device at full scale.
 
+    At full scale all replies are counted at their full length, and at the speed of matrix products: sampling is slower, and the
+    environments, the reference's values and the start's measurement come on top.
+
     Raises:
         UnknownOption: an option is not valid, as in the run itself.
     """
@@ -156,7 +160,8 @@ def forecast(made: Mapping[str, Any], options: Options) -> Iterator[str]:
             config = config_of(run, folder_of(options))
             check(config)
             needs = plan(config, load_model_config(config), config.processes or 1)
-            taken = config.iterations * operations(needs, config) / options.tflops / 3.6e15
+            computed = config.iterations * operations(needs, config) + measuring(needs, config, run)
+            taken = computed / options.tflops / 3.6e15
             peak, hours = max(peak, needs.peak), hours + taken * sum(one.method == run.method for one in runs)
         total += hours
         yield (
@@ -165,6 +170,14 @@ def forecast(made: Mapping[str, Any], options: Options) -> Iterator[str]:
         )
     unit = "CPU-hours" if options.model is None else f"hours at {options.tflops:g} TFLOP/s"
     yield f"{counted(len(left), 'run')} missing, {total:.1f} {unit} in all"
+
+
+def measuring(needs: Plan, config: Config, run: Run) -> float:
+    """Floating-point operations of a process for a run's measurements after training; the start is measured once for a group."""
+    episodes = (run.tasks + sum(tasks for _, tasks in run.also)) * (run.samples + config.evaluation.greedy)
+    of_training = config.rollout.tasks_per_iteration * config.rollout.group_size
+    # Both are shared among the processes, and an episode has as many tokens at most.
+    return 2 * needs.parameters * needs.sampled_tokens * episodes / of_training
 
 
 def model_of(line: Mapping[str, Any]) -> str | None:
@@ -286,7 +299,18 @@ def joined(words: Sequence[str]) -> list[str]:
 
 def main(words: Sequence[str]) -> None:
     """Run the command line; ``words`` are those after ``tables``."""
-    options = tyro.cli(Options, description=__doc__, args=joined(words))
+    try:
+        run(tyro.cli(Options, description=__doc__, args=joined(words)))
+    except TStarError as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+def run(options: Options) -> None:
+    """Make the missing runs, or print what the options ask for.
+
+    Raises:
+        UnknownOption: there is no such group, or an option of the runs is not valid.
+    """
     made = tomllib.loads(options.plan.read_text())
     folder, groups = folder_of(options), {group["name"]: group for group in made["groups"]}
     for name in options.groups:

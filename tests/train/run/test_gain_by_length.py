@@ -1,5 +1,6 @@
 """Gain against the length of a task (``scripts/studies/gain_by_length.py``)."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -40,11 +41,24 @@ def test_the_difference_of_two_lengths_has_the_interval_of_two_means():
     assert high - low == pytest.approx(2 * 1.96 * np.sqrt(2 / 400), rel=0.1)
 
 
-def test_a_task_is_as_long_as_its_shortest_solution():
-    env = SokobanEnv(difficulty="easy", horizon=100, split="valid")
-    for task in task_ids_of(env, "valid")[:5]:
-        _, info = env.reset(options={"task": task})
-        assert script.expert_steps(env, task) == info["optimal_length"]
-    short = SokobanEnv(difficulty="easy", horizon=1, split="valid")
+@pytest.mark.parametrize("difficulty", ["easy", "medium"])
+def test_a_task_is_as_long_as_its_shortest_solution(difficulty):
+    """In moves, however many of them a turn may hold."""
+    env = SokobanEnv(difficulty=difficulty, horizon=200, split="valid")
+    several = SokobanEnv(difficulty=difficulty, horizon=200, split="valid", multi_action=True)
+    for task in task_ids_of(env, "valid")[:4]:
+        env.reset(options={"task": task})
+        moves, done = 0, False
+        while not done:
+            _, _, terminated, truncated, _ = env.step(env.oracle())
+            moves, done = moves + 1, terminated or truncated
+        assert script.length_of(env, task) == script.length_of(several, task) == moves
+
+
+def test_a_task_without_an_optimum_is_as_long_as_the_experts_episode():
+    env = gym.make("tstar/HotpotQA", split="valid").unwrapped
+    task = task_ids_of(env, "valid")[0]
+    assert script.length_of(env, task) == 3
+    short = gym.make("tstar/HotpotQA", split="valid", horizon=1).unwrapped
     with pytest.raises(UnknownOption, match="does not solve"):
-        script.expert_steps(short, task)
+        script.length_of(short, task)
