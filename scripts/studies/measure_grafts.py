@@ -239,10 +239,10 @@ def row(env: str, kind: str, judged: Sequence[Judged]) -> str:
     return f"| {env} | {KINDS[kind][0]} | {number} | {' | '.join(cells)} | {paper} |"
 
 
-def shown(text: str) -> str:
-    """A text in one line, cut at ``LONGEST`` characters."""
+def shown(text: str, longest: int = LONGEST) -> str:
+    """A text in one line, cut at a number of characters."""
     line = " ".join(text.split())
-    return line if len(line) <= LONGEST else f"{line[:LONGEST].rsplit(' ', 1)[0]} ..."
+    return line if len(line) <= longest else f"{line[:longest].rsplit(' ', 1)[0]} ..."
 
 
 def chosen_cases(found: Sequence[Found], grafts: Sequence[Graft], number: int) -> list[tuple[Found, Graft]]:

@@ -20,6 +20,11 @@ import tyro
 from tstar_envs import BadData, MissingData, TStarError
 from tstar_envs.utils import counted
 
+try:
+    from scripts.studies.measure_grafts import shown as one_line
+except ModuleNotFoundError:  # run as a script of this folder
+    from measure_grafts import shown as one_line
+
 LONGEST = 220  # characters of a text that is quoted
 
 
@@ -89,8 +94,7 @@ def chosen(run: Path, number: int) -> list[Case]:
 
 def quoted(text: str) -> str:
     """A text in one line without ALFWorld's list of actions, cut at ``LONGEST`` characters."""
-    line = " ".join(text.partition("\nAdmissible actions:")[0].split())
-    return line if len(line) <= LONGEST else f"{line[:LONGEST].rsplit(' ', 1)[0]} ..."
+    return one_line(text.partition("\nAdmissible actions:")[0], LONGEST)
 
 
 def branch(name: str, side: Mapping[str, Any], value: float, count: int) -> str:

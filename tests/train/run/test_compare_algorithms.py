@@ -111,7 +111,11 @@ def test_tables_pair_by_task_and_by_seed():
 def test_methods_without_a_common_seed_are_not_compared():
     record = [line("grpo", 0, [2.0, 0.0], [1.0, 0.0]), line("tstar-grpo", 1, [2.0, 0.0], [1.0, 0.0])]
     group = {"name": "g", "env": "e", "split": "test", "methods": {"grpo": ""}}
-    assert tables.group_table(record, group).splitlines()[-1].endswith("|  |  | 0.500 | +0.500 (+0.000 to +1.000) |  | 1.0 |")
+    assert (
+        tables.group_table(record, group)
+        .splitlines()[-1]
+        .endswith("|  |  | 0.500 | +0.500 (+0.000 to +1.000) |  | 1.0 |")
+    )
     claims = tables.claims_table(record, [{"group": "g", "first": "tstar-grpo", "second": "grpo"}])
     assert len(claims.splitlines()) == 2
     with pytest.raises(UnknownOption, match="no seed of both 'tstar-grpo' and 'grpo'"):
