@@ -128,8 +128,8 @@ def test_every_group_of_recorded_runs_is_listed_with_commits_of_this_history() -
     )
     assert {group: int(count) for group, count in rows.items()} == runs
     git = ["git", "-C", str(ROOT)]
-    shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True)
-    if shallow.stdout.strip() != "false":
+    counted = subprocess.run([*git, "rev-list", "--count", "HEAD"], capture_output=True, text=True)
+    if int(counted.stdout or 0) < 1000:  # a shallow clone, or a copy without its history
         pytest.skip("the history is not here")
     commits = set(re.findall(r"\b[0-9a-f]{9,10}\b", PAGE.read_text("utf-8") + text))
     assert len(commits) > 60
