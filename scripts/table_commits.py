@@ -125,8 +125,8 @@ def commits_of(table: Table) -> list[str]:
     return [commit for commit, _ in counts.most_common() if commit.strip("0")]  # zeros: not committed yet
 
 
-def recorded() -> Iterator[tuple[str, list[str]]]:
-    """Find the groups of recorded runs, each with the commits of its runs: those that made them, else those that recorded them."""
+def recorded() -> Iterator[tuple[str, Counter[str]]]:
+    """Count the runs of each recorded group by commit: the one that made a run, else the one that recorded it."""
     for name in RECORDS:
         command = ["git", "-C", str(ROOT), "blame", "-s", "-M", "--abbrev=9", str(FOLDER / name)]
         blamed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -134,12 +134,11 @@ def recorded() -> Iterator[tuple[str, list[str]]]:
         for line in blamed:
             commit, _, text = line.partition(" ")
             run = json.loads(text[text.index("{") :])
-            made = (
-                run["commit"][:10] + ("+" if run["commit"].endswith("+") else "") if run.get("commit") else ""
-            )
-            groups.setdefault(run["group"], Counter())[made or f"before {commit.lstrip('^')}"] += 1
+            groups.setdefault(run["group"], Counter())[
+                run.get("commit") or f"before {commit.lstrip('^')}"
+            ] += 1
         for group, counts in groups.items():
-            yield f"{name}, {group}", [f"{commit} ({count})" for commit, count in counts.most_common()]
+            yield f"{name}, {group}", counts
 
 
 def all_tables() -> list[Table]:
@@ -173,8 +172,8 @@ def main() -> None:
         for table in all_tables()
     ]
     runs = [
-        f"| {group} | {sum(int(one.split('(')[1][:-1]) for one in commits)} | {', '.join(commits)} |"
-        for group, commits in recorded()
+        f"| {group} | {counts.total()} | {', '.join(f'{commit} ({count})' for commit, count in counts.most_common())} |"
+        for group, counts in recorded()
     ]
     PAGE.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
     RUNS_PAGE.write_text(RUNS + "\n".join(runs) + "\n", encoding="utf-8")

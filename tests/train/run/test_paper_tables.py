@@ -13,6 +13,8 @@ from transformers import Qwen2Config
 
 from scripts.studies import compare_algorithms, paper_tables
 from tstar_envs import UnknownOption, find_entry
+from tstar_train import make_config
+from tstar_train.plan import Plan
 
 ROOT = Path(__file__).resolve().parents[3]
 PLAN = tomllib.loads((ROOT / "docs/results/evidence.toml").read_text())
@@ -133,6 +135,21 @@ def test_hours_and_memory_are_of_runs_that_can_be_made(tmp_path):
     assert 2 < more < 3  # the update's share
     with pytest.raises(UnknownOption, match="4 does not divide by --processes 8"):
         list(paper_tables.forecast(PLAN, dataclasses.replace(options, options="--processes 8")))
+
+
+def test_hours_count_the_measurements_of_a_run():
+    """Those of further environments too (PopQA after NQ)."""
+    run = next(run for run in paper_tables.planned(PLAN, ["nq"]) if run.also)
+    config, needs = make_config("sokoban-easy"), Plan(5, trained=5, limit=9, sampled_tokens=700)
+    per_episode = 700 / (config.rollout.tasks_per_iteration * config.rollout.group_size)
+    played = 3 * (1_000 + 400)  # two samples and a greedy one
+    assert paper_tables.measuring(needs, config, run) == pytest.approx(2 * 5 * per_episode * played)
+
+
+@pytest.mark.parametrize("words", [["--groups", "nosuch", "--dry-run"], ["--model", "no/such", "--dry-run"]])
+def test_an_error_ends_the_command_without_a_traceback(words, tmp_path):
+    with pytest.raises(SystemExit, match="error: .*no(such|/such)"):
+        paper_tables.main([*words, "--record", str(tmp_path / "own.jsonl")])
 
 
 def test_another_model_has_a_record_of_its_own(tmp_path):
