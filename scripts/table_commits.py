@@ -2,9 +2,9 @@
 
     python scripts/table_commits.py
 
-The commits of a table are those that wrote its rows, most first. Its commands are those of the last line with comments above it
-(``<!-- command: ... -->``), else the last one above it in its section, with those on the lines before it if it stands in a block, else the
-first one above the page's sections. The second page has the commits of the code that made the recorded runs.
+The commits of a table are those that wrote its rows, on this page or on one they were moved from, most first. Its commands are those of the
+last line with comments (``<!-- command: ... -->``) between it and the table before it, else the last one there, with those on the lines
+before it if it stands in a block, else those found so above that table in its section, else the first one above the page's sections. The second page has the commits of the code that made the recorded runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "results"
 PAGE = FOLDER / "commits.md"
 RUNS_PAGE = FOLDER / "recorded_runs.md"
-STARTS = r"(?:python3? |scripts/|\.venv/bin/python )"
+STARTS = r"(?:python3? |scripts/|\.venv[\w/-]*/bin/python )"
 COMMANDS = re.compile(
     rf"^(?: {{4}})?({STARTS}[^`\n]*)$|`({STARTS}[^`]+)`|<!-- command: ([^>]+) -->", re.MULTILINE
 )
@@ -86,10 +86,15 @@ def tables_of(page: Path, text: str) -> Iterator[Table]:
     lines = text.splitlines()
     head = next((at for at, line in enumerate(lines) if line.startswith("## ")), len(lines))
     first = commands_of("\n".join(lines[:head]))[:1]
-    heading, section, number, at = page.stem, 0, 0, 0
+    heading, parts, number, at = (
+        page.stem,
+        [0],
+        0,
+        0,
+    )  # parts: where the section begins and where its tables so far end
     while at < len(lines):
         if found := re.match(r"#+ (.*)", lines[at]):
-            heading, section, number = found[1], at, 0
+            heading, parts, number = found[1], [at], 0
         if not lines[at].startswith("|"):
             at += 1
             continue
@@ -98,7 +103,12 @@ def tables_of(page: Path, text: str) -> Iterator[Table]:
             last += 1
         if any(re.search(r"\d", cell) for row in lines[at + 2 : last] for cell in row.split("|")[2:]):
             number += 1
-            yield Table(page, heading, number, at, last, _nearest(lines[section:at]) or tuple(first))
+            above = (
+                _nearest(lines[start:end])
+                for start, end in zip(parts[::-1], [at, *parts[:0:-1]], strict=True)
+            )
+            yield Table(page, heading, number, at, last, next(filter(None, above), tuple(first)))
+        parts.append(last)
         at = last
 
 
@@ -119,7 +129,18 @@ def _nearest(lines: list[str]) -> tuple[str, ...]:
 
 def commits_of(table: Table) -> list[str]:
     """Return the commits that wrote rows of a table, most first."""
-    command = ["git", "-C", str(ROOT), "blame", "-s", "--abbrev=9", "-L", f"{table.first + 3},{table.last}"]
+    command = [
+        "git",
+        "-C",
+        str(ROOT),
+        "blame",
+        "-s",
+        "-M",
+        "-C",
+        "--abbrev=9",
+        "-L",
+        f"{table.first + 3},{table.last}",
+    ]
     done = subprocess.run([*command, str(table.page)], capture_output=True, text=True, check=True)
     counts = Counter(line.split()[0].lstrip("^") for line in done.stdout.splitlines())
     return [commit for commit, _ in counts.most_common() if commit.strip("0")]  # zeros: not committed yet

@@ -107,12 +107,20 @@ def main() -> None:
         "--model", default="tiny", help="tiny (the built-in policy), or the folder of a policy of that kind"
     )
     parser.add_argument("--iterations", type=int, default=16, help="batches to sample (default: %(default)s)")
+    parser.add_argument(
+        "--tasks-per-iteration", type=int, metavar="N", help="tasks of a batch (default: the preset's)"
+    )
     options = parser.parse_args()
     if options.iterations < 2:
         parser.error(f"--iterations {options.iterations}: at least 2, one for each half")
     torch.set_num_threads(1)
     entry = find_entry(options.env)
     config = tiny(entry, options.model)
+    if options.tasks_per_iteration is not None:
+        if options.tasks_per_iteration < 1:
+            parser.error(f"--tasks-per-iteration {options.tasks_per_iteration}: at least 1")
+        rollout = dataclasses.replace(config.rollout, tasks_per_iteration=options.tasks_per_iteration)
+        config = dataclasses.replace(config, rollout=rollout)
     policy = load_policy(options.model, settings_name(options.model, entry))
     batches = demonstrations(policy, config, 104)
     expert, held_out = imitation_gradient(policy, batches[:80]), batches[80:]

@@ -31,6 +31,15 @@ def test_gains_are_means_of_the_tasks_of_each_length():
     )
 
 
+def test_a_group_of_one_length_has_no_difference_of_lengths():
+    lines = [line("grpo", 0, [0.0] * 30), line("tstar-grpo", 0, [1.0] * 30)]
+    [row] = script.rows(lines, "g", [("tstar-grpo", "grpo")], np.array([5] * 20 + [12] * 10))
+    assert row == "| g: tstar-grpo - grpo | 1 | +1.000 (+1.000 to +1.000), 20 | (10) | (0) |  |"
+    assert not [*script.rows(lines, "g", [("tstar-grpo", "grpo")], np.array([5] * 15 + [12] * 15))], (
+        "too few of each"
+    )
+
+
 def test_the_difference_of_two_lengths_has_the_interval_of_two_means():
     rng = np.random.default_rng(1)
     longer, shorter = rng.normal(0.1, 1, 400), rng.normal(0.0, 1, 400)
