@@ -2,9 +2,10 @@
 
     python scripts/table_commits.py
 
-The commits of a table are those that wrote its rows, on this page or on one they were moved from, most first. Its commands are those of the
-last line with comments (``<!-- command: ... -->``) between it and the table before it, else the last one there, with those on the lines
-before it if it stands in a block, else those found so above that table in its section, else the first one above the page's sections. The second page has the commits of the code that made the recorded runs.
+The commits of a table are those that wrote its rows, on this page or on one they were moved from, most first. Its commands are those of
+the last line with comments (``<!-- command: ... -->``) between it and the table before it, else the last one there, with those on the
+lines before it if it stands in a block, else those found so above that table in its section, else the first one above the page's
+sections. The second page has the commits of the code that made the recorded runs.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -44,6 +45,17 @@ def words_of(command: str) -> list[str]:
     return [STANDS_FOR.get(word, word) for word in shlex.split(command.replace("$M", "--model m"))]
 
 
+def options_of(script: Path) -> set[str]:
+    """Options of a script whose packages are of an environment of its own: the fields of its class ``Options``."""
+    classes = {
+        node.name: node
+        for node in ast.parse(script.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    }
+    fields = [node.target for node in classes["Options"].body if isinstance(node, ast.AnnAssign)]
+    return {"--" + field.id.replace("_", "-") for field in fields if isinstance(field, ast.Name)}
+
+
 def complaint(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     """Output of a command that got all its options and one that it has not; it ends before it does anything."""
     if words[:2] == ["python", "-m"]:
@@ -83,6 +95,9 @@ def test_a_command_exists_and_takes_its_options(
             words[0].endswith(".py") or os.access(ROOT / words[0], os.X_OK)
         )
         return
+    if words[0].startswith(".venv-"):
+        assert {word for word in words if word.startswith("--")} <= options_of(ROOT / words[1])
+        return
     if words[1:3] in (["-m", "venv"], ["-m", "pytest"]):
         assert all((ROOT / word).exists() for word in words if word.startswith("tests/"))
         return
@@ -101,6 +116,7 @@ def test_a_command_exists_and_takes_its_options(
         "python scripts/studies/measure_credit.py --truths exact",
         "python scripts/studies/compare_algorithms.py --tables",
         "scripts/studies/compare_algorithms.py --tables",
+        ".venv-adapters/openenv/bin/python scripts/bench/bench_adapters.py --episode 160",
     ],
 )
 def test_a_wrong_option_is_found(
@@ -164,6 +180,9 @@ text <!-- command: python fourth.py -->
 |---|---|
 | x | 3 |
 """
+    page += (
+        "Between: `python between.py`\n| a | b |\n|---|---|\n| x | 5 |\n\n| a | b |\n|---|---|\n| x | 6 |\n"
+    )
     page += "## Both\n<!-- command: python fifth.py -->\n`python sixth.py`\n| a | b |\n|---|---|\n| x | 4 |\n"
     found = [(table.heading, table.number, *table.commands) for table in tables_of(tmp_path / "p.md", page)]
     assert found == [
@@ -171,6 +190,8 @@ text <!-- command: python fourth.py -->
         ("Own", 1, "python second.py --own", "python third.py --all"),
         ("Own", 2, "python fourth.py"),
         ("Without", 1, "python first.py"),
+        ("Without", 2, "python between.py"),
+        ("Without", 3, "python between.py"),
         ("Both", 1, "python fifth.py"),
     ]
 
