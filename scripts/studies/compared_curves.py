@@ -116,7 +116,7 @@ def draw(
 
 
 def draw_dynamics(panels: Mapping[str, Mapping[str, Sequence[Curve]]], path: Path) -> None:
-    """Draw what changes in training: a column for each group, a row for each statistic, a band over the seeds.
+    """Draw what changes in training: a row for each group, a column for each statistic, a band over the seeds.
 
     Args:
         panels: by group, by statistic (the same in all), a curve for each seed.
@@ -124,23 +124,25 @@ def draw_dynamics(panels: Mapping[str, Mapping[str, Sequence[Curve]]], path: Pat
     """
     names = list(next(iter(panels.values())))
     figure, axes = _pyplot().subplots(
-        len(names), len(panels), figsize=(3.8 * len(panels), 2.1 * len(names)), squeeze=False, sharex="col"
+        len(panels), len(names), figsize=(3.2 * len(names), 1.9 * len(panels)), squeeze=False, sharex="row"
     )
-    for column, (group, statistics) in enumerate(panels.items()):
-        for row, name in enumerate(names):
-            axis, curves = axes[row][column], [curve for curve in statistics[name] if len(curve)]
+    for row, (group, statistics) in zip(axes, panels.items(), strict=True):
+        for axis, name in zip(row, names, strict=True):
+            curves = [curve for curve in statistics[name] if len(curve)]
             if curves:
                 budget = min(curve[-1][0] for curve in curves)
                 each = np.array([smoothed(curve, budget) for curve in curves])
                 places = np.linspace(0, budget, POINTS) / 1000
                 axis.plot(places, each.mean(axis=0), color="C0", linewidth=1.6)
                 axis.fill_between(places, each.min(axis=0), each.max(axis=0), color="C0", alpha=0.2)
+            if name == "anchor_reuse":  # 0 throughout where no task comes again
+                axis.set_ylim(-0.05, 1.05)
             axis.grid(alpha=0.3)
-            if not row:
-                axis.set_title(group, fontsize=10)
-            if not column:
-                axis.set_ylabel(name.replace("tree_", "").replace("_", " "), fontsize=9)
-        axes[-1][column].set_xlabel("sampled turns, thousands")
+        row[0].set_ylabel(group, fontsize=9)
+    for axis, name in zip(axes[0], names, strict=True):
+        axis.set_title(name.replace("tree_", "").replace("_", " "), fontsize=10)
+    for axis in axes[-1]:
+        axis.set_xlabel("sampled turns, thousands")
     _save(figure, path)
 
 
