@@ -87,12 +87,8 @@ def tables_of(page: Path, text: str) -> Iterator[Table]:
     lines = text.splitlines()
     head = next((at for at, line in enumerate(lines) if line.startswith("## ")), len(lines))
     first = commands_of("\n".join(lines[:head]))[:1]
-    heading, parts, number, at = (
-        page.stem,
-        [0],
-        0,
-        0,
-    )  # parts: where the section begins and where its tables so far end
+    heading, number, at = page.stem, 0, 0
+    parts = [0]  # where the section begins and where its tables so far end
     while at < len(lines):
         if found := re.match(r"#+ (.*)", lines[at]):
             heading, parts, number = found[1], [at], 0

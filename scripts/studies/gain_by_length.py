@@ -101,7 +101,7 @@ def unpaired(longer: np.ndarray, shorter: np.ndarray, seed: int = 0) -> str:
 def rows(
     lines: Sequence[dict[str, Any]], group: str, pairs: Sequence[tuple[str, str]], lengths: np.ndarray
 ) -> Iterator[str]:
-    """Yield a table row for each pair of methods that the record has; its last cell is empty where all tasks are of one length.
+    """Yield a table row for each pair of methods that the record has; its last cell is empty where only one length has enough tasks.
 
     Args:
         lines: the record.

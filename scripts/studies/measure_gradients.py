@@ -32,6 +32,14 @@ from tstar_train.warmstart import PracticeMix, imitation_loss, pad_rows, practic
 STEPS = (0.1, 0.3, 1.0)
 
 
+def preset(env: str, model: str, tasks: int | None) -> Config:
+    """The preset of an environment with a number of tasks per iteration; None: its own."""
+    config = tiny(find_entry(env), model)
+    if tasks is None:
+        return config
+    return dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, tasks_per_iteration=tasks))
+
+
 def demonstrations(policy: Policy, config: Config, count: int) -> list[tuple[Tensor, Tensor]]:
     """Batches of 16 fresh rows of the expert, as ids and masks."""
     entry = find_entry(config.env)
@@ -113,14 +121,11 @@ def main() -> None:
     options = parser.parse_args()
     if options.iterations < 2:
         parser.error(f"--iterations {options.iterations}: at least 2, one for each half")
+    if options.tasks_per_iteration is not None and options.tasks_per_iteration < 1:
+        parser.error(f"--tasks-per-iteration {options.tasks_per_iteration}: at least 1")
     torch.set_num_threads(1)
     entry = find_entry(options.env)
-    config = tiny(entry, options.model)
-    if options.tasks_per_iteration is not None:
-        if options.tasks_per_iteration < 1:
-            parser.error(f"--tasks-per-iteration {options.tasks_per_iteration}: at least 1")
-        rollout = dataclasses.replace(config.rollout, tasks_per_iteration=options.tasks_per_iteration)
-        config = dataclasses.replace(config, rollout=rollout)
+    config = preset(options.env, options.model, options.tasks_per_iteration)
     policy = load_policy(options.model, settings_name(options.model, entry))
     batches = demonstrations(policy, config, 104)
     expert, held_out = imitation_gradient(policy, batches[:80]), batches[80:]

@@ -15,7 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from scripts.table_commits import PAGE, RECORDS, RUNS_PAGE, all_tables, commands_of, listed, shown, tables_of
+from scripts.table_commits import (
+    PAGE,
+    RECORDS,
+    RUNS_PAGE,
+    all_tables,
+    commands_of,
+    commits_of,
+    listed,
+    shown,
+    tables_of,
+)
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/results").glob("*.md"))]
@@ -194,6 +204,30 @@ text <!-- command: python fourth.py -->
         ("Without", 3, "python between.py"),
         ("Both", 1, "python fifth.py"),
     ]
+
+
+def test_rows_that_moved_to_another_page_keep_their_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    run = lambda *words: subprocess.run([*git, *words], check=True, capture_output=True, text=True).stdout  # noqa: E731
+    rows = "".join(
+        f"| a long enough row of measured numbers {n} | .{n}21 (.{n}01 to .{n}44) |\n" for n in range(4)
+    )
+    table = f"`python first.py`\n\n| what | how much |\n|---|---|\n{rows}"
+    old, new = tmp_path / "old.md", tmp_path / "new.md"
+    run("init", "-q")
+    commits = []
+    for pages in ({old: f"# Old\n{table}"}, {old: "# Old\n", new: f"# New\n{table}"}):
+        for page, text in pages.items():
+            page.write_text(text)
+        run("add", "-A")
+        run("commit", "-q", "-m", "a page")
+        commits.append(run("rev-parse", "HEAD").strip())
+    monkeypatch.setattr("scripts.table_commits.ROOT", tmp_path)
+    [found] = tables_of(new, new.read_text())
+    [commit] = commits_of(found)
+    assert commits[0].startswith(commit) and not commits[1].startswith(commit)
 
 
 def test_a_table_has_no_command_of_another_section(tmp_path: Path) -> None:
