@@ -126,19 +126,9 @@ def _nearest(lines: list[str]) -> tuple[str, ...]:
 
 def commits_of(table: Table) -> list[str]:
     """Return the commits that wrote rows of a table, most first."""
-    command = [
-        "git",
-        "-C",
-        str(ROOT),
-        "blame",
-        "-s",
-        "-M",
-        "-C",
-        "--abbrev=9",
-        "-L",
-        f"{table.first + 3},{table.last}",
-    ]
-    done = subprocess.run([*command, str(table.page)], capture_output=True, text=True, check=True)
+    rows = f"{table.first + 3},{table.last}"
+    command = ["git", "-C", str(ROOT), "blame", "-s", "-M", "-C", "--abbrev=9", "-L", rows, str(table.page)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     counts = Counter(line.split()[0].lstrip("^") for line in done.stdout.splitlines())
     return [commit for commit, _ in counts.most_common() if commit.strip("0")]  # zeros: not committed yet
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tstar_envs import find_entry
+from tstar_train import make_config
 from tstar_train.build import trainer_of
 from tstar_train.config import Config
 from tstar_train.distributed import SingleProcess
@@ -25,7 +26,6 @@ from tstar_train.learner.base import Norms
 from tstar_train.loop import iterate
 from tstar_train.policy.files import settings_name
 from tstar_train.policy.model import Policy, load_policy
-from tstar_train.presets import tiny
 from tstar_train.recipes.recipe import load_recipe
 from tstar_train.warmstart import PracticeMix, imitation_loss, pad_rows, practice_rows
 
@@ -34,10 +34,7 @@ STEPS = (0.1, 0.3, 1.0)
 
 def preset(env: str, model: str, tasks: int | None) -> Config:
     """The preset of an environment with a number of tasks per iteration; None: its own."""
-    config = tiny(find_entry(env), model)
-    if tasks is None:
-        return config
-    return dataclasses.replace(config, rollout=dataclasses.replace(config.rollout, tasks_per_iteration=tasks))
+    return make_config(env, model=model, rollout={} if tasks is None else {"tasks_per_iteration": tasks})
 
 
 def demonstrations(policy: Policy, config: Config, count: int) -> list[tuple[Tensor, Tensor]]:
