@@ -87,6 +87,34 @@ def test_links_between_pages_and_files_lead_somewhere() -> None:
     assert not dead
 
 
+def anchors(page: Path, gap: str) -> set[str]:
+    """The anchors of a page; `gap` is what becomes one hyphen: any space on GitHub, a run of spaces and hyphens on the site."""
+    text = re.sub(r"^( *)```.*?^\1```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    named = set(re.findall(r"""<\w+ [^>]*id=["']([^"']+)""", text)) | set(
+        re.findall(r"^::: (\S+)", text, re.M)
+    )
+    for heading in re.findall(r"^#+ +(.*?) *$", text, re.M):
+        words = re.sub(r"[^\w\s-]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)).strip().lower()
+        named.add(re.sub(gap, "-", words))
+    return named
+
+
+@pytest.mark.parametrize("gap", [r"\s", r"[-\s]+"], ids=["GitHub", "MkDocs"])
+def test_links_to_a_heading_lead_to_one_on_github_and_on_the_site(gap: str) -> None:
+    links = [
+        (file, (file.parent / target).resolve() if target else file, anchor)
+        for file in [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", file.read_text(encoding="utf-8"))
+        if not re.match(r"[a-z]+:", target)
+    ]
+    dead = [
+        f"{file.relative_to(ROOT)}: {page.name}#{anchor}"
+        for file, page, anchor in links
+        if page.suffix == ".md" and anchor not in anchors(page, gap)
+    ]
+    assert links and not dead
+
+
 def clone(target: Path) -> Path:
     """The files of this commit and what was changed since, without what is built."""
     listed = subprocess.run(
