@@ -22,7 +22,7 @@ from tstar_envs.utils import is_whole
 MODEL, UNPARSED, ENDPOINT, ENVIRONMENT, AGENT = FAILURES
 # Names of the kinds in tables, in order. The first two are results of the agent; the others are excluded from all rates.
 KINDS = {
-    MODEL: "the model failed",
+    MODEL: "the agent did not solve the task",
     UNPARSED: "the replies did not parse",
     ENDPOINT: "the endpoint failed",
     ENVIRONMENT: "the environment failed",
