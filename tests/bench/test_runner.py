@@ -12,7 +12,17 @@ import pytest
 
 from tstar_envs import Episode, InfrastructureError, RetrieverError, UnknownOption, WriteFailed, find_entry
 from tstar_envs.agents import load_agent, more_agents
-from tstar_envs.agents.base import AGENT, ENVIRONMENT, Call, FunctionAgent, bind_agent, failure, failure_of
+from tstar_envs.agents.base import (
+    AGENT,
+    ENVIRONMENT,
+    KINDS,
+    SCORED,
+    Call,
+    FunctionAgent,
+    bind_agent,
+    failure,
+    failure_of,
+)
 from tstar_envs.envs.search_qa.search import EmbeddedSearcher
 from tstar_envs.envs.search_qa.tasks import load_set
 from tstar_envs.envs.sokoban.env import SokobanEnv
@@ -175,6 +185,10 @@ def test_failures_have_kinds_and_old_records_too() -> None:
         failure_of(solved) == ""
         and failure_of(Episode("e", "mini", "t", "test", "1", "a", "", "", ended="truncated")) == "model"
     )
+
+
+def test_only_what_is_left_out_of_the_rates_is_said_to_have_failed() -> None:
+    assert {kind for kind, label in KINDS.items() if "failed" in label} == KINDS.keys() - set(SCORED)
 
 
 def test_an_agent_that_crashes_in_one_episode_plays_the_others() -> None:
